@@ -1,0 +1,14 @@
+// The consumers of the fused kernels, in the order of cpu::ConsumerId. diagonal and dense are not reductions: the tensor path runs them.
+#pragma once
+
+#include "consumer/selections.h"
+#include "consumer/softmax.h"
+#include "consumer/sums.h"
+#include "core/type_list.h"
+
+namespace torchpairwise::consumer::TP_ISA {
+
+template <class T>
+using ConsumerList = TypeList<Sum<T>, Mean<T>, LogSumExp<T>, Matmul<T>, SoftmaxMatmul<T>, Extremum<T, false>, Extremum<T, true>, Topk<T>>;
+
+}  // namespace torchpairwise::consumer::TP_ISA

@@ -1,0 +1,35 @@
+// The table of kernels that one instruction set provides. Everything here is single-threaded and torch-free; ops/cpu.cpp splits the work.
+#pragma once
+
+#include "cpu/problem.h"
+
+namespace torchpairwise::cpu {
+
+struct Kernels {
+  const char* instruction_set;
+  int tile_rows, tile_columns;  // of a register tile
+
+  // Mean of the column features of a source, [D], for the Gram form.
+  void (*centre)(const Operand& features, void* out);
+  // Bytes of one thread's scratch memory in forward and in replay, for the problem's tile sizes.
+  Index (*sweep_workspace)(const Problem& problem);
+  Index (*replay_workspace)(const Problem& problem, const Replay& replay);
+
+  // Consumer state: `state_bytes` for one row. sweep() adds columns [column_begin, column_end) of rows [row_begin, row_end) to it.
+  Index (*state_bytes)(const Problem& problem);
+  void (*init)(const Problem& problem, Index n_rows, void* state);
+  void (*sweep)(const Problem& problem, Index row_begin, Index row_end, Index column_begin, Index column_end, void* state,
+                void* workspace);
+  void (*merge)(const Problem& problem, Index n_rows, void* into, const void* from);
+  void (*finish)(const Problem& problem, Index row_begin, Index n_rows, const void* state, const Result* results);
+
+  // Adds the gradients of the pairs [row_begin, row_end) x [column_begin, column_end).
+  void (*replay)(const Problem& problem, const Replay& replay, Index row_begin, Index row_end, Index column_begin, Index column_end,
+                 void* workspace);
+};
+
+// Kernels of the instruction set that is in use (see dispatch.cpp); T is float or double.
+template <class T>
+const Kernels& kernels();
+
+}  // namespace torchpairwise::cpu

@@ -1,0 +1,53 @@
+// Vectors of numbers by the compiler's vector extension: the same source becomes SSE2, AVX2 or AVX-512 code.
+#pragma once
+
+#include "core/macros.h"
+#include "core/types.h"
+
+namespace torchpairwise::cpu::TP_ISA {
+
+template <class T>
+struct VectorOf {
+  typedef T Type __attribute__((vector_size(TP_VECTOR_BYTES)));
+  typedef T Unaligned __attribute__((vector_size(TP_VECTOR_BYTES), aligned(alignof(T)), may_alias));
+};
+
+template <class T>
+using Vector = typename VectorOf<T>::Type;
+
+template <class T>
+inline constexpr int kLanes = TP_VECTOR_BYTES / sizeof(T);
+
+// A register tile is kTileRows x kTileColumns scores. With 32 registers (AVX-512) 24 accumulators, 2 columns and a broadcast fit; with 16
+// registers 12 accumulators do.
+inline constexpr int kTileRows = TP_VECTOR_BYTES == 64 ? 12 : 6;
+inline constexpr int kTileVectors = 2;
+template <class T>
+inline constexpr int kTileColumns = kTileVectors * kLanes<T>;
+
+template <class T>
+TP_HD Vector<T> load(const T* from) {
+  return *reinterpret_cast<const typename VectorOf<T>::Unaligned*>(from);
+}
+
+template <class T>
+TP_HD void store(T* to, Vector<T> value) {
+  *reinterpret_cast<typename VectorOf<T>::Unaligned*>(to) = value;
+}
+
+template <class T>
+TP_HD Vector<T> broadcast(T value) {
+  return value - Vector<T>{};  // value in every lane; the difference keeps the sign of zero
+}
+
+template <class T>
+TP_HD T horizontal_sum(Vector<T> value) {
+  T sum = T(0);
+  for (int lane = 0; lane < kLanes<T>; ++lane) sum += value[lane];
+  return sum;
+}
+
+TP_HD Index round_up(Index value, Index multiple) { return (value + multiple - 1) / multiple * multiple; }
+TP_HD Index least(Index a, Index b) { return a < b ? a : b; }
+
+}  // namespace torchpairwise::cpu::TP_ISA

@@ -1,0 +1,17 @@
+// The lists that dispatch, the parser, describe() and the tests read. A name stands here once; its record stands in nodes.h or masks.h.
+#pragma once
+
+#include "core/type_list.h"
+#include "expr/masks.h"
+#include "expr/nodes.h"
+
+namespace torchpairwise {
+
+using NodeList = TypeList<Scale, Shift, AddRows, AddColumns, WeightRows, WeightColumns, Exp, Log, Log1p, Sqrt, Square, Pow, Absolute,
+                          Reciprocal, Tanh, Minimum, Maximum, Clamp>;
+
+using JoinList = TypeList<Add, Multiply>;
+
+using MaskList = TypeList<Causal, Band, SameGroup, MaskRows, MaskColumns, OffDiagonal>;
+
+}  // namespace torchpairwise
