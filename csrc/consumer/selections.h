@@ -7,6 +7,7 @@
 #include <algorithm>
 
 #include "consumer/concept.h"
+#include "core/vector.h"
 
 namespace torchpairwise::consumer::TP_ISA {
 
@@ -105,24 +106,33 @@ struct Topk {
     if (state->count == capacity(options)) cut(state, options);
   }
 
+  static bool may_enter(const State* state, T key) {
+    if (!state->full) return true;
+    return state->threshold == state->threshold ? key < state->threshold : key == key;
+  }
+  static void append_range(State* state, const Strip<T>& strip, const T* scores, Index begin, Index end, const Options& options) {
+    const T sign = options.largest ? T(-1) : T(1);
+    for (Index j = begin; j < end && j < strip.n_columns; ++j)
+      if (const T key = sign * scores[j]; may_enter(state, key)) append(state, {key, strip.first_column + j}, options);
+  }
+
+  // Scores are compared with the threshold in groups of vectors; only lanes that may enter are looked at one by one.
   static void update(State* state, const Strip<T>& strip, Index row, const Options& options) {
     if (options.k == 0) return;
-    constexpr Index kGroup = 64 / sizeof(T);  // scores looked at together
+    using vectors::TP_ISA::load;
+    constexpr Index kLanes = vectors::TP_ISA::kLanes<T>, kGroup = 2 * kLanes;  // divides the width of a strip
     const T* scores = strip.row(row);
     const T sign = options.largest ? T(-1) : T(1);
-    for (Index begin = 0; begin < strip.n_columns; begin += kGroup) {
-      const Index end = begin + kGroup < strip.n_columns ? begin + kGroup : strip.n_columns;
-      if (state->full && state->threshold == state->threshold) {
-        int any = 0;
-        const T threshold = state->threshold;
-        for (Index j = begin; j < begin + kGroup && j < strip.width; ++j) any |= sign * scores[j] < threshold;
-        if (!any) continue;
-      }
-      for (Index j = begin; j < end; ++j) {
-        const T key = sign * scores[j];
-        const bool threshold_is_nan = state->threshold != state->threshold;
-        if (!state->full || (threshold_is_nan ? key == key : key < state->threshold))
-          append(state, {key, strip.first_column + j}, options);
+    Index j = 0;
+    for (; j < strip.width && !(state->full && state->threshold == state->threshold); j += kGroup)
+      append_range(state, strip, scores, j, j + kGroup, options);
+    for (; j < strip.width; j += kGroup) {
+      const auto threshold = vectors::TP_ISA::broadcast(state->threshold);
+      const auto first = sign * load(scores + j), second = sign * load(scores + j + kLanes);
+      unsigned bits = vectors::TP_ISA::less_bits(first, threshold) | vectors::TP_ISA::less_bits(second, threshold) << kLanes;
+      for (; bits != 0; bits &= bits - 1) {
+        const Index lane = j + __builtin_ctz(bits);
+        append_range(state, strip, scores, lane, lane + 1, options);
       }
     }
     if (!state->full && state->count > options.k) cut(state, options);

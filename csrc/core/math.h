@@ -5,6 +5,8 @@
 #include <cstdint>
 #include <cstring>
 #include <limits>
+#include <type_traits>
+#include <utility>
 
 #include "core/macros.h"
 
@@ -75,11 +77,16 @@ TP_HD double exp(double x) {
   return x == x ? value : x;
 }
 
-// These two also take a vector of numbers (cpu/vector.h).
+// These two also take a vector of numbers (core/vector.h).
 template <class T>
 TP_HD T absolute(T x) {
-  const T negative = -x;
-  return x < negative ? negative : x;
+  if constexpr (std::is_arithmetic_v<T>) {
+    return x < T(0) ? -x : x + T(0);  // -0 becomes 0
+  } else {
+    using Bits = decltype(x < x);
+    constexpr auto kMagnitude = std::numeric_limits<std::remove_reference_t<decltype(std::declval<Bits>()[0])>>::max();
+    return (T)((Bits)x & kMagnitude);
+  }
 }
 
 template <class T>

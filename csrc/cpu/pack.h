@@ -7,9 +7,11 @@
 
 #include "core/math.h"
 #include "cpu/problem.h"
-#include "cpu/vector.h"
+#include "core/vector.h"
 
 namespace torchpairwise::cpu::TP_ISA {
+
+using namespace vectors::TP_ISA;
 
 template <class T>
 struct Packed {

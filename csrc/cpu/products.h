@@ -1,9 +1,11 @@
 // Small matrix products on strips.
 #pragma once
 
-#include "cpu/vector.h"
+#include "core/vector.h"
 
 namespace torchpairwise::cpu::TP_ISA {
+
+using namespace vectors::TP_ISA;
 
 // C[m][n] += sum_k A[m, k] B[k][n] for kRows x (kVectors * lanes) entries held in registers; A is read by broadcast at any stride.
 template <class T, int kRows, int kVectors>

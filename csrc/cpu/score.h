@@ -42,33 +42,32 @@ void score_strip(const T* x, const T* panels, Index n_features, Index width, T* 
   }
 }
 
-// Squared distances by expansion: out = |x|^2 + |y|^2 - 2 x.y. Pairs at or below kRescueRatio (|x|^2 + |y|^2) are listed in `direct`.
+// Squared distances by expansion: out = |x|^2 + |y|^2 - 2 x.y. Pairs that are not above kRescueRatio (|x|^2 + |y|^2) are listed
+// in `direct`.
 template <class T>
 Index gram_strip(const Packed<T>& x, const Packed<T>& y, Index n_features, Index width, bool rescue, T* out, Index stride,
                  DirectPair* direct) {
-  using Mask = decltype(Vector<T>{} < Vector<T>{});
   Index n_direct = 0;
-  const T ratio = rescue ? static_cast<T>(kRescueRatio) : T(-1);
+  const T ratio = static_cast<T>(kRescueRatio);
   for (Index j = 0; j < width; j += kTileColumns<T>) {
     Vector<T> sums[kTileRows][kTileVectors];
     score_tile<T, Linear>(x.panels, y.panels + j * n_features, n_features, sums);
-    Mask any{};
+    unsigned near = 0;
 #pragma GCC unroll 2
     for (int v = 0; v < kTileVectors; ++v) {
       const Vector<T> y_norm = load(y.norms + j + v * kLanes<T>);
 #pragma GCC unroll 16
       for (int r = 0; r < kTileRows; ++r) {
         const Vector<T> norms = x.norms[r] + y_norm, score = norms - 2 * sums[r][v];
-        any |= score <= ratio * norms;
+        near |= ~less_bits(ratio * norms, score);
         store(out + r * stride + j + v * kLanes<T>, score);
       }
     }
-    bool found = false;
-    for (int lane = 0; lane < kLanes<T>; ++lane) found |= any[lane] != 0;
-    if (!found) continue;
+    constexpr unsigned kAllLanes = (1u << kLanes<T>) - 1;
+    if (!rescue || (near & kAllLanes) == 0) continue;
     for (int r = 0; r < kTileRows; ++r)
       for (Index c = j; c < j + kTileColumns<T>; ++c)
-        if (out[r * stride + c] <= ratio * (x.norms[r] + y.norms[c]))
+        if (!(out[r * stride + c] > ratio * (x.norms[r] + y.norms[c])))
           direct[n_direct++] = {static_cast<std::int16_t>(r), static_cast<std::int16_t>(c)};
   }
   if (!rescue)  // the plain expansion may come out below 0

@@ -1,10 +1,14 @@
 // Vectors of numbers by the compiler's vector extension: the same source becomes SSE2, AVX2 or AVX-512 code.
 #pragma once
 
+#if defined(__SSE2__)
+#include <immintrin.h>
+#endif
+
 #include "core/macros.h"
 #include "core/types.h"
 
-namespace torchpairwise::cpu::TP_ISA {
+namespace torchpairwise::vectors::TP_ISA {
 
 template <class T>
 struct VectorOf {
@@ -47,7 +51,36 @@ TP_HD T horizontal_sum(Vector<T> value) {
   return sum;
 }
 
+// One bit a lane, set where a < b.
+TP_HD unsigned less_bits(Vector<float> a, Vector<float> b) {
+#if defined(__AVX512F__)
+  return _mm512_cmp_ps_mask((__m512)a, (__m512)b, _CMP_LT_OQ);
+#elif defined(__AVX2__)
+  return static_cast<unsigned>(_mm256_movemask_ps(_mm256_cmp_ps((__m256)a, (__m256)b, _CMP_LT_OQ)));
+#elif defined(__SSE2__)
+  return static_cast<unsigned>(_mm_movemask_ps(_mm_cmplt_ps((__m128)a, (__m128)b)));
+#else
+  unsigned bits = 0;
+  for (int lane = 0; lane < kLanes<float>; ++lane) bits |= unsigned(a[lane] < b[lane]) << lane;
+  return bits;
+#endif
+}
+
+TP_HD unsigned less_bits(Vector<double> a, Vector<double> b) {
+#if defined(__AVX512F__)
+  return _mm512_cmp_pd_mask((__m512d)a, (__m512d)b, _CMP_LT_OQ);
+#elif defined(__AVX2__)
+  return static_cast<unsigned>(_mm256_movemask_pd(_mm256_cmp_pd((__m256d)a, (__m256d)b, _CMP_LT_OQ)));
+#elif defined(__SSE2__)
+  return static_cast<unsigned>(_mm_movemask_pd(_mm_cmplt_pd((__m128d)a, (__m128d)b)));
+#else
+  unsigned bits = 0;
+  for (int lane = 0; lane < kLanes<double>; ++lane) bits |= unsigned(a[lane] < b[lane]) << lane;
+  return bits;
+#endif
+}
+
 TP_HD Index round_up(Index value, Index multiple) { return (value + multiple - 1) / multiple * multiple; }
 TP_HD Index least(Index a, Index b) { return a < b ? a : b; }
 
-}  // namespace torchpairwise::cpu::TP_ISA
+}  // namespace torchpairwise::vectors::TP_ISA
