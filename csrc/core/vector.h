@@ -51,6 +51,33 @@ TP_HD T horizontal_sum(Vector<T> value) {
   return sum;
 }
 
+// a0 b0 a1 b1 ...: from the first half of the lanes (kHalf 0) or from the second (kHalf 1).
+template <class T, int kHalf>
+TP_HD Vector<T> interleave(Vector<T> a, Vector<T> b) {
+  using Lanes = decltype(a < b);
+  Lanes lanes{};
+#pragma GCC unroll 16
+  for (int n = 0; n < kLanes<T>; ++n) lanes[n] = kHalf * kLanes<T> / 2 + n / 2 + n % 2 * kLanes<T>;
+  return __builtin_shuffle(a, b, lanes);
+}
+
+// Transposes a square of vectors: each round interleaves the first half of the rows with the second.
+template <class T>
+TP_HD void transpose(Vector<T> (&rows)[kLanes<T>]) {
+  constexpr int kHalf = kLanes<T> / 2;
+#pragma GCC unroll 4
+  for (int round = 1; round < kLanes<T>; round *= 2) {
+    Vector<T> next[kLanes<T>];
+#pragma GCC unroll 8
+    for (int n = 0; n < kHalf; ++n) {
+      next[2 * n] = interleave<T, 0>(rows[n], rows[n + kHalf]);
+      next[2 * n + 1] = interleave<T, 1>(rows[n], rows[n + kHalf]);
+    }
+#pragma GCC unroll 16
+    for (int n = 0; n < kLanes<T>; ++n) rows[n] = next[n];
+  }
+}
+
 // One bit a lane, set where a < b.
 TP_HD unsigned less_bits(Vector<float> a, Vector<float> b) {
 #if defined(__AVX512F__)

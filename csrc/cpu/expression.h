@@ -158,7 +158,7 @@ class Expression {
     memory.gram = problem_.centres[n] != nullptr;
     memory.columns.panels = arena.take<T>(tile * n_features);
     memory.columns.bad = arena.take<unsigned char>(tile);
-    memory.rows.panels = arena.take<T>(kTileRows * n_features);
+    memory.rows.panels = arena.take<T>(kTileRows * n_features + kPanelSlack<T>);
     memory.rows.bad = arena.take<unsigned char>(kTileRows);
     memory.columns.norms = arena.take<T>(tile);
     memory.rows.norms = arena.take<T>(kTileRows);

@@ -79,7 +79,7 @@ class ReplayPass {
     if (n_values_ == 0) return;
     value_panels_.panels = arena.take<T>(tile_ * n_values_);
     value_panels_.bad = arena.take<unsigned char>(tile_);
-    gradient_panel_.panels = arena.take<T>(kTileRows * n_values_);
+    gradient_panel_.panels = arena.take<T>(kTileRows * n_values_ + kPanelSlack<T>);
     gradient_panel_.bad = arena.take<unsigned char>(kTileRows);
     value_product_ = arena.take<T>(kTileRows * expression_.stride());
     if (replay.values.data != nullptr) value_sums_ = arena.take<T>(n_values_ * tile_);
