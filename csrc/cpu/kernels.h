@@ -9,7 +9,7 @@ struct Kernels {
   const char* instruction_set;
   int tile_rows, tile_columns;  // of a register tile
 
-  // Mean of the column features of a source, [D], for the Gram form.
+  // A point near the column features of a source, [D], for the Gram form.
   void (*centre)(const Operand& features, void* out);
   // Bytes of one thread's scratch memory in forward and in replay, for the problem's tile sizes.
   Index (*sweep_workspace)(const Problem& problem);
