@@ -10,7 +10,7 @@ namespace torchpairwise::cpu::TP_ISA {
 namespace consumers = consumer::TP_ISA;
 
 TP_HD consumers::Options options_of(const Problem& problem) {
-  return {problem.values.data == nullptr ? 0 : problem.values.size[1], problem.k, problem.largest};
+  return {problem.values.size[1], problem.k, problem.largest};
 }
 
 // The values of a tile of columns, V [M, C], packed for weights @ V: [C][width] when C is small, else [width][C padded].

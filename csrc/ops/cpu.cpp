@@ -126,7 +126,6 @@ class Prepared {
     shape_.item_bytes = sizeof(T);
     shape_.tile_rows = kernels_.tile_rows;
     shape_.tile_columns = kernels_.tile_columns;
-    if (call.values.defined()) problem_.values.data = call.values.data_ptr();
     shape_.state_bytes = kernels_.state_bytes(problem_);
   }
 
@@ -465,6 +464,24 @@ auto by_dtype(const Call& call, F&& f) {
   return call.operands[0].scalar_type() == at::kDouble ? f.template operator()<double>() : f.template operator()<float>();
 }
 
+// V without columns: what is left is the gradient of softmax_matmul's second result, the logsumexp.
+std::vector<Tensor> replay_without_columns(const Call& call, const std::vector<Tensor>& gradients, const std::vector<Tensor>& saved,
+                                           const std::vector<bool>& needs) {
+  std::vector<Tensor> out;
+  const bool has_gradient = gradients.size() > 1 && gradients[1].defined();
+  if (has_gradient) {
+    Call reduced = call;
+    reduced.consumer = &kLogSumExpInfo;
+    reduced.values = Tensor();
+    out = cpu_replay(reduced, {gradients[1]}, {saved[1]}, std::vector<bool>(needs.begin(), needs.end() - 1));
+  } else {
+    for (std::size_t slot = 0; slot < call.operands.size(); ++slot)
+      if (needs[slot]) out.push_back(at::zeros(call.operands[slot].sizes(), call.operands[slot].options()));
+  }
+  if (needs.back()) out.push_back(at::zeros(call.values.sizes(), call.values.options()));
+  return out;
+}
+
 }  // namespace
 
 std::vector<std::string> cpu_why_not(const Call& call) {
@@ -485,6 +502,7 @@ std::vector<Tensor> cpu_forward(const Call& call) {
 
 std::vector<Tensor> cpu_replay(const Call& call, const std::vector<Tensor>& gradients, const std::vector<Tensor>& saved,
                                const std::vector<bool>& needs) {
+  if (call.values.defined() && call.values.size(-1) == 0) return replay_without_columns(call, gradients, saved, needs);
   return by_dtype(call, [&]<class T>() { return Backward<T>(call, gradients, saved, needs).run(); });
 }
 
