@@ -20,6 +20,7 @@ class ValueTile {
   // Up to this many value columns the sums run along the strip; the padding of a row of V to whole vectors would cost more.
   static constexpr Index kFew = 4;
 
+  ValueTile() = default;
   ValueTile(const Problem& problem, Arena& arena) : values_(problem.values), n_values_(options_of(problem).n_values) {
     if (n_values_ == 0) return;
     few_ = n_values_ <= kFew;
@@ -76,7 +77,7 @@ class ValueTile {
   T& at(Index j, Index c) { return few_ ? packed_[c * stride_ + j] : packed_[j * stride_ + c]; }
 
   Operand values_;
-  Index n_values_;
+  Index n_values_ = 0;
   bool few_ = false;
   T* packed_ = nullptr;
   Index stride_ = 0;

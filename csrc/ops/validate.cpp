@@ -113,6 +113,7 @@ class Validator {
       if (!have && first_ == nullptr) first_ = &x;
       have = true;
     }
+    check_floating(arguments_.operands[0], "operand 0, whose dtype the results take,");
   }
 
   void check_use(const Use& use) {
@@ -121,6 +122,7 @@ class Validator {
     const int n_core = core_dimensions(use.role);
     if (n_core < 0) return;
     TORCH_CHECK_VALUE(x.dim() >= n_core, who(use), " has shape ", x.sym_sizes(), ", which has too few dimensions");
+    TORCH_CHECK_VALUE(use.role != Role::kScalar || x.dim() == 0, who(use), " has shape ", x.sym_sizes(), "; expected no dimension");
     if (const char axis = axis_of(use.role)) {
       const SymInt& expected = axis == 'N' ? sizes_.n_rows : sizes_.n_columns;
       TORCH_CHECK_VALUE(!differ(x.sym_size(x.dim() - n_core), expected), who(use), " has shape ", x.sym_sizes(), ", but ", axis, " is ",
@@ -131,8 +133,8 @@ class Validator {
 
   void check_type(const Use& use) const {
     const Tensor& x = operand(use);
-    TORCH_CHECK_VALUE(x.device() == first_->device(), who(use), " is on ", x.device(), ", but the first features are on ",
-                      first_->device(), "; move one of them");
+    TORCH_CHECK_VALUE(x.device() == first_->device(), who(use), " is on ", x.device(), ", but the first features are on ", first_->device(),
+                      "; move one of them");
     switch (use.role) {
       case Role::kParameter:
         return;
@@ -188,8 +190,8 @@ class Validator {
       if (step.kind != MaskKind::kRule) continue;
       MaskList::visit(step.id, [&]<class Rule>() {
         if (std::is_same_v<Rule, OffDiagonal>)
-          TORCH_CHECK_VALUE(!differ(sizes_.n_rows, sizes_.n_columns), "exclude_self needs as many rows as columns, got N = ",
-                            sizes_.n_rows, " and M = ", sizes_.n_columns);
+          TORCH_CHECK_VALUE(!differ(sizes_.n_rows, sizes_.n_columns), "exclude_self needs as many rows as columns, got N = ", sizes_.n_rows,
+                            " and M = ", sizes_.n_columns);
       });
     }
   }
@@ -217,12 +219,13 @@ class Validator {
       SymInt& have = batch[batch.size() - 1 - d];
       const SymInt& size = added[added.size() - 1 - d];
       if (TORCH_GUARD_OR_FALSE(size.sym_eq(1))) continue;
-      if (TORCH_GUARD_OR_FALSE(have.sym_eq(1)))
+      if (TORCH_GUARD_OR_FALSE(have.sym_eq(1))) {
         have = size;
-      else if (differ(size, have))
-        TORCH_CHECK_VALUE(false, name, " has batch dimensions ", added, ", which do not broadcast with ", batch);
-      else
-        TORCH_SYM_CHECK(size.sym_eq(have), name, " has batch dimensions that do not broadcast with those of the other operands");
+        continue;
+      }
+      TORCH_CHECK_VALUE(!differ(size, have), name, " has batch dimensions ", added, ", which do not broadcast with ",
+                        c10::SymIntArrayRef(batch));
+      TORCH_SYM_CHECK(size.sym_eq(have), name, " has batch dimensions that do not broadcast with those of the other operands");
     }
   }
 
@@ -249,5 +252,61 @@ int core_dimensions(Role role) {
 }
 
 Sizes validate(const Arguments& arguments) { return Validator(arguments).run(); }
+
+std::vector<std::vector<SymInt>> result_sizes(const Arguments& arguments, const Sizes& sizes) {
+  // Over dim -2 the results have one entry a column.
+  const bool over_rows = arguments.dim == -2;
+  const auto size_of = [&](char letter) -> SymInt {
+    switch (letter) {
+      case 'N':
+        return over_rows ? sizes.n_columns : sizes.n_rows;
+      case 'M':
+        return over_rows ? sizes.n_rows : sizes.n_columns;
+      case 'C':
+        return sizes.n_values;
+      case 'k':
+        return arguments.k;
+      case 'P':
+        return sizes.n_rows.min(sizes.n_columns);
+    }
+    TORCH_INTERNAL_ASSERT(false, "unknown size '", letter, "' in the results of ", arguments.consumer->name);
+  };
+  std::vector<std::vector<SymInt>> out;
+  for (const ResultInfo& result : results_of(*arguments.consumer)) {
+    out.push_back(sizes.batch);
+    for (const char letter : result.sizes) out.back().push_back(size_of(letter));
+  }
+  return out;
+}
+
+Sizes validate(const ReplayArguments& arguments) {
+  const Sizes sizes = validate(arguments.forward);
+  const ConsumerInfo& consumer = *arguments.forward.consumer;
+  const std::vector<ResultInfo> results = results_of(consumer);
+  TORCH_CHECK_VALUE(arguments.gradients.size() == results.size() && arguments.saved.size() == results.size(), "replay of ", consumer.name,
+                    " needs one gradient and one saved entry for each of its ", results.size(), " results, got ",
+                    arguments.gradients.size(), " and ", arguments.saved.size());
+  const std::size_t n_inputs = inputs_of(arguments.forward).size();
+  TORCH_CHECK_VALUE(arguments.needs.size() == n_inputs, "replay of ", consumer.name, " needs one entry of `needs` for each of its ",
+                    n_inputs, " inputs, got ", arguments.needs.size());
+
+  const std::vector<std::vector<SymInt>> expected = result_sizes(arguments.forward, sizes);
+  const Tensor& first = arguments.forward.operands[0];
+  const auto check = [&](const Tensor& x, std::size_t n, const char* name) {
+    if (!x.defined()) return;
+    bool fits = static_cast<std::size_t>(x.dim()) == expected[n].size() && x.device() == first.device();
+    for (std::size_t d = 0; fits && d < expected[n].size(); ++d) fits = !differ(x.sym_size(static_cast<std::int64_t>(d)), expected[n][d]);
+    fits &= x.scalar_type() == (results[n].is_index ? at::kLong : first.scalar_type());
+    TORCH_CHECK_VALUE(fits, name, " ", n, " of ", consumer.name, " has shape ", x.sym_sizes(), " and dtype ", x.scalar_type(),
+                      "; it must be as the result ", n, ", which has shape ", c10::SymIntArrayRef(expected[n]));
+  };
+  for (std::size_t n = 0; n < results.size(); ++n) {
+    check(arguments.gradients[n], n, "gradient");
+    check(arguments.saved[n], n, "saved result");
+  }
+  for (const char* digit = consumer.saved; *digit != '\0'; ++digit)
+    TORCH_CHECK_VALUE(arguments.saved[*digit - '0'].defined(), "replay of ", consumer.name, " needs the saved result ", *digit);
+  return sizes;
+}
 
 }  // namespace torchpairwise::ops

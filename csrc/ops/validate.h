@@ -2,7 +2,7 @@
 // so that a traced graph stays valid for all sizes; the kernels check them again when they run.
 #pragma once
 
-#include "ops/arguments.h"
+#include "ops/replay.h"
 
 namespace torchpairwise::ops {
 
@@ -18,5 +18,11 @@ struct Sizes {
 int core_dimensions(Role role);
 
 Sizes validate(const Arguments& arguments);
+
+// Sizes of the results, in the order of ConsumerInfo::results.
+std::vector<std::vector<c10::SymInt>> result_sizes(const Arguments& arguments, const Sizes& sizes);
+
+// Validates the call that replay differentiates, and the lists that belong to its results and inputs.
+Sizes validate(const ReplayArguments& arguments);
 
 }  // namespace torchpairwise::ops

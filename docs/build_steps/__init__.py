@@ -1,0 +1,1 @@
+"""Steps of the documentation's build that write files into docs/generated."""
