@@ -8,7 +8,7 @@ if ! "$python" -c 'import sys, torch; sys.exit(not torch.cuda.is_available())'; 
   "$python" - <<'PYTHON_END' >&2
 import shutil, torch
 print("make test-cuda: no GPU can be used here.")
-print(f"  torch {torch.__version__}: built with CUDA {torch.version.cuda or '- none, it is a CPU build'}")
+print(f"  torch {torch.__version__}: {f'built with CUDA {torch.version.cuda}' if torch.version.cuda else 'a CPU build'}")
 print(f"  nvcc: {shutil.which('nvcc') or 'not found'}   nvidia-smi: {shutil.which('nvidia-smi') or 'not found'}")
 print("Run it on a machine with an NVIDIA GPU, in an environment whose torch was built with CUDA (make test-cuda PYTHON=...).")
 PYTHON_END

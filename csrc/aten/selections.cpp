@@ -1,6 +1,7 @@
 #include "aten/selections.h"
 
 #include <ATen/ATen.h>
+#include <ATen/ExpandUtils.h>
 
 #include <algorithm>
 #include <limits>
@@ -10,7 +11,12 @@ namespace {
 
 Tensor key_of(const Tensor& scores, bool largest) { return largest ? scores.neg() : scores; }
 
-// The n best of candidates that stand in the order of their columns wherever their keys are equal.
+Tensor with_rows(const Tensor& x, std::vector<Index> rows) {
+  rows.push_back(x.size(-1));
+  return x.expand(rows);
+}
+
+// The k best of candidates that stand in the order of their columns wherever their keys are equal.
 State ordered(const Tensor& scores, const Tensor& columns, Index k, bool largest) {
   // Adding 0 makes -0 and 0 the same key for every sorting algorithm. A stable ascending sort puts NaN last.
   const Tensor key = key_of(scores, largest) + 0.0;
@@ -73,7 +79,10 @@ State Topk::reduce(const ScoreTile& tile) {
 
 State Topk::merge(const State& a, const State& b, const Call& call) {
   const Selection selection(call);
-  return ordered(at::cat({a[0], b[0]}, -1), at::cat({a[1], b[1]}, -1), selection.k, selection.largest);
+  // A tile without a mask may have fewer batch dimensions than one with labels.
+  const std::vector<Index> rows = at::infer_size(a[0].sizes().slice(0, a[0].dim() - 1), b[0].sizes().slice(0, b[0].dim() - 1));
+  const auto joined = [&](const Tensor& x, const Tensor& y) { return at::cat({with_rows(x, rows), with_rows(y, rows)}, -1); };
+  return ordered(joined(a[0], b[0]), joined(a[1], b[1]), selection.k, selection.largest);
 }
 
 std::vector<Tensor> Topk::finish(const State& state, const Rows& rows) {

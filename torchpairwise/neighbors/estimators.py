@@ -210,7 +210,8 @@ class KNeighborsClassifier(ClassifierMixin, NeighborsEstimator):
 
     def predict_proba(self, X: Array) -> Any:
         """Shares of the votes [T, classes], in the order of `classes_`; a list of them for several outputs."""
-        shares = [like(votes / votes.sum(-1, keepdim=True), self._template_of(X)) for votes in self._votes(X)]
+        template = self._template_of(X)
+        shares = [like(votes / votes.sum(-1, keepdim=True), template) for votes in self._votes(X)]
         return shares if self.outputs_2d_ else shares[0]
 
     def score(self, X: Array, y: Array, sample_weight: Array = None) -> float:
