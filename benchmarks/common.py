@@ -1,7 +1,8 @@
 """Timing and memory helpers of the benchmark scripts.
 
-Every comparison runs in one process with the candidates interleaved (A B C A B C ...), after a warm-up, and reports medians and minima. Peak memory
-is measured in a subprocess of its own, beyond what is held before the call, with glibc's mmap threshold fixed so that freed chunks go back.
+Every comparison runs in one process with the candidates interleaved (A B C A B C ...), after a warm-up, and reports medians
+and minima. Peak memory is measured in a subprocess of its own, beyond what is held before the call, with the mmap threshold
+of glibc fixed so that freed chunks go back.
 """
 
 from __future__ import annotations

@@ -48,7 +48,11 @@ def case(n: int, d: int, c: int, dense: bool, peak: float) -> dict[str, str]:
     torch.manual_seed(0)
     X, Y, V = torch.randn(n, d), torch.randn(n, d), torch.randn(n, c)
     gamma = 0.5 / d
-    trial = {f"{form} {tile}": (lambda t=tile, f=form == "folded": chunked(X, Y, V, gamma, t, f)) for tile in TILES for form in ("added", "folded")}
+    trial = {
+        f"{form} {tile}": (lambda t=tile, f=form == "folded": chunked(X, Y, V, gamma, t, f))
+        for tile in TILES
+        for form in ("added", "folded")
+    }
     best = min((times[0], name) for name, times in interleave(trial, repeats=2).items())[1]
     candidates = {
         "ours": lambda: tp.lazy(X, Y, "rbf", gamma=gamma) @ V,

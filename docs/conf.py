@@ -10,9 +10,9 @@ from sphinx.application import Sphinx
 
 sys.path.insert(0, str(Path(__file__).parent))
 
-from build_steps import registry_tables, tile_figure  # noqa: E402
+from build_steps import docstrings, registry_tables, tile_figure
 
-import torchpairwise  # noqa: E402
+import torchpairwise
 
 project = "torchpairwise"
 author = "The torchpairwise authors"
@@ -34,9 +34,11 @@ myst_enable_extensions = ["dollarmath", "colon_fence"]
 myst_heading_anchors = 3
 
 autosummary_generate = ["generated/names.md"]
+templates_path = ["_templates"]
+default_role = "code"
 autodoc_typehints = "none"
 autodoc_member_order = "bysource"
-autodoc_default_options = {"members": True, "show-inheritance": False}
+autodoc_default_options = {"members": True}
 napoleon_google_docstring = True
 napoleon_numpy_docstring = False
 napoleon_use_rtype = False
@@ -62,6 +64,7 @@ html_theme_options = {
     "header_links_before_dropdown": 7,
 }
 html_show_sourcelink = False
+html_sidebars = {"index": [], "concepts": [], "precision": [], "api": [], "DECISIONS": []}
 
 # The settings of sphinx-gallery hold objects that are not cached.
 suppress_warnings = ["config.cache"]
@@ -77,3 +80,6 @@ def _write_generated(app: Sphinx, _config: object) -> None:
 def setup(app: Sphinx) -> None:
     # Before the pages are looked for.
     app.connect("config-inited", _write_generated)
+    # Before napoleon (priority 500) makes markup of the sections.
+    app.connect("autodoc-process-docstring", docstrings.process, priority=400)
+    app.connect("autodoc-skip-member", docstrings.skip)

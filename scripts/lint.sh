@@ -4,7 +4,7 @@ set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 python=${PYTHON:-python}
 mode=${1:-check}
-mapfile -d '' cpp_files < <(find csrc tests/cpp \( -name '*.h' -o -name '*.cpp' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh' \) -print0)
+mapfile -d '' cpp_files < <(find csrc tests \( -name '*.h' -o -name '*.cpp' -o -name '*.inc' -o -name '*.cu' -o -name '*.cuh' \) -print0)
 
 if [ "$mode" = format ]; then
   "$python" -m ruff check --fix --quiet . || true

@@ -3,6 +3,10 @@
 # With "sanitize", the library (baseline instruction set) and the program are built with AddressSanitizer and UBSan first.
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
+if [ ! -f tests/cpp/CMakeLists.txt ]; then
+  echo "skipped: there is no C++ program in tests/cpp yet"
+  exit 0
+fi
 python=${PYTHON:-python}
 mode=${1:-plain}
 

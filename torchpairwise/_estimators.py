@@ -1,7 +1,9 @@
-"""What every estimator shares: NumPy arrays or torch tensors in, the same kind out, checked by scikit-learn's own rules.
+"""What every estimator shares: NumPy arrays or torch tensors in, the same kind out, checked by scikit-learn's own
+    rules.
 
-Hyper-parameters keep scikit-learn's names and rules: a constructor stores its arguments and nothing else, what `fit` learns ends with
-an underscore, and bad input raises scikit-learn's messages. Estimators compute without gradients; the functions and modules have them.
+Hyper-parameters keep scikit-learn's names and rules: a constructor stores its arguments and nothing else, what `fit`
+learns ends with an underscore, and bad input raises scikit-learn's messages. Estimators compute without gradients; the
+functions and modules have them.
 """
 
 from __future__ import annotations
@@ -28,7 +30,7 @@ def to_numpy(data: Array) -> Array:
 
 
 def to_tensor(data: Array, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Tensor:
-    """A tensor over the memory of `data` where that is possible. Integers become `dtype`, or the default floating dtype."""
+    """A tensor, over the memory of `data` if possible. Integers become `dtype`, or the default floating dtype."""
     if not isinstance(data, Tensor):
         array = np.asarray(data)
         # Tensors know no read-only memory and no negative strides.
@@ -45,7 +47,7 @@ def like(result: Tensor, template: Array) -> Array:
 
 
 class TensorEstimator(BaseEstimator):
-    """Base of the estimators: validation of features and targets, and the device to compute on. Subclasses have a parameter `device`."""
+    """Base of the estimators: checks of features and targets, and the device. Subclasses have a parameter `device`."""
 
     device: torch.device | str | None
 
@@ -55,7 +57,8 @@ class TensorEstimator(BaseEstimator):
         return to_tensor(X if isinstance(X, Tensor) else checked, self.device)
 
     def _fit_pairs(self, X: Array, y: Array, numeric: bool) -> tuple[Tensor, Array]:
-        """The same with targets [N] or [N, C], returned as a NumPy array; `numeric` turns targets of dtype object into floats."""
+        """The same with targets [N] or [N, C], returned as a NumPy array; `numeric` turns targets of dtype object into
+        floats."""
         checked, target = validate_data(self, to_numpy(X), to_numpy(y), dtype=FLOATING, multi_output=True, y_numeric=numeric)
         return to_tensor(X if isinstance(X, Tensor) else checked, self.device), target
 

@@ -138,4 +138,4 @@ def _normalize(x: Tensor) -> tuple[Tensor, Tensor]:
     zero = largest == 0
     scaled = x / torch.where(zero, 1.0, largest)
     norm = torch.where(zero, 1.0, scaled.square().sum(-1, keepdim=True)).sqrt()
-    return scaled / norm, zero.squeeze(-1).to(x.dtype) * 0.5
+    return torch.where(zero, 0.0, scaled / norm), zero.squeeze(-1).to(x.dtype) * 0.5

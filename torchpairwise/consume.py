@@ -12,7 +12,7 @@ from torchpairwise.explain import Explanation, parse_explanation
 
 if TYPE_CHECKING:
     from torchpairwise.expression import PairwiseExpression
-    from torchpairwise.masks import PairMask
+    from torchpairwise.masks import MaskStep, PairMask
 
 __all__ = ["Consumers", "Selection", "SoftmaxOutput"]
 
@@ -42,6 +42,29 @@ class Consumers:
     """
 
     __slots__ = ()
+
+    if TYPE_CHECKING:  # what PairwiseExpression provides
+        _transposed: bool
+
+        @property
+        def shape(self) -> torch.Size:
+            raise NotImplementedError
+
+        @property
+        def dtype(self) -> torch.dtype:
+            raise NotImplementedError
+
+        def masked(self, mask: PairMask) -> PairwiseExpression:
+            raise NotImplementedError
+
+        def detach(self) -> PairwiseExpression:
+            raise NotImplementedError
+
+        def _operand(self, tensor: Tensor, name: str) -> Tensor:
+            raise NotImplementedError
+
+        def _lower(self, extra: Sequence[MaskStep] = ()) -> tuple[list[Tensor], str, list[float]]:
+            raise NotImplementedError
 
     def sum(self, dim: Dim = None, keepdim: bool = False, *, exclude_self: bool = False) -> Tensor:
         """``sum_j s_ij``; an empty row gives 0.
@@ -181,7 +204,7 @@ class Consumers:
     # The call
 
     def _run(
-        self: PairwiseExpression,
+        self,
         name: str,
         axis: int,
         exclude_self: bool,
@@ -206,7 +229,7 @@ class Consumers:
             return results.to(self.dtype)
         return tuple(x.to(self.dtype) if x.is_floating_point() and x.dtype != self.dtype else x for x in results)
 
-    def _checked_values(self: PairwiseExpression, values: Any, axis: int) -> Tensor:
+    def _checked_values(self, values: Any, axis: int) -> Tensor:
         size = self.shape[axis]
         if not isinstance(values, Tensor) or values.dim() < 2 or values.shape[-2] != size:
             given = list(values.shape) if isinstance(values, Tensor) else type(values).__name__

@@ -111,8 +111,9 @@ class PairwiseExpression(Consumers):
         return self._node("exp")
 
     def log(self) -> PairwiseExpression:
-        """``log(s_ij)``."""
-        return self._node("log")
+        """``log(s_ij)``; after `exp` the two cancel, so that the logarithm of a kernel does not underflow."""
+        name, _, _ = self._steps[-1]
+        return self._replace(steps=self._steps[:-1]) if name == "exp" else self._node("log")
 
     def log1p(self) -> PairwiseExpression:
         """``log(1 + s_ij)``."""
@@ -226,7 +227,14 @@ class PairwiseExpression(Consumers):
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        method = {"mul": "__rmul__", "add": "__radd__", "sub": "__rsub__", "rsub": "__sub__", "div": "__rtruediv__", "true_divide": "__rtruediv__"}
+        method = {
+            "mul": "__rmul__",
+            "add": "__radd__",
+            "sub": "__rsub__",
+            "rsub": "__sub__",
+            "div": "__rtruediv__",
+            "true_divide": "__rtruediv__",
+        }
         name = getattr(function, "__name__", str(function)).strip("_")
         if name in method and len(args) == 2 and not kwargs and not isinstance(args[0], cls):
             return getattr(args[1], method[name])(args[0])
@@ -306,7 +314,9 @@ class PairwiseExpression(Consumers):
 
     def _join(self, name: str, other: PairwiseExpression) -> PairwiseExpression:
         if self.shape[-2:] != other.shape[-2:]:
-            raise ValueError(f"scores {list(self.shape)} and {list(other.shape)} differ in rows or columns; both sides need the same [N, M]")
+            raise ValueError(
+                f"scores {list(self.shape)} and {list(other.shape)} differ in rows or columns; both sides need the same [N, M]"
+            )
         if self._transposed != other._transposed:
             raise ValueError("a transposed and an untransposed expression cannot be joined; transpose the result instead")
         if self.dtype != other.dtype or self.device != other.device:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import weakref
 from collections.abc import Callable
 from typing import Any
 
@@ -15,7 +14,8 @@ from torchpairwise import _native as _native
 __all__ = ["CustomComparison", "make_pairwise"]
 
 _NUMBERS = itertools.count()
-_COMPARISONS: weakref.WeakValueDictionary[str, CustomComparison] = weakref.WeakValueDictionary()
+# By key, for as long as the process lives: a backward pass may ask for a comparison whose last other reference is gone.
+_COMPARISONS: dict[str, CustomComparison] = {}
 
 
 class CustomComparison:
@@ -82,7 +82,8 @@ def make_pairwise(function: Callable[..., Tensor], *, mode: str = "all_pairs") -
         mode: what a call without `mode=` gives: "all_pairs" or "single".
 
     Returns:
-        A `CustomComparison`. ``tp.lazy(X, Y, comparison)`` streams it through every consumer, node and mask on tiles of tensors.
+        A `CustomComparison`; make it once, since it lives as long as the process. ``tp.lazy(X, Y, comparison)`` streams it
+        through every consumer, node and mask on tiles of tensors.
 
     Raises:
         TypeError: `function` cannot be called.
@@ -101,10 +102,9 @@ def make_pairwise(function: Callable[..., Tensor], *, mode: str = "all_pairs") -
 
 
 def _custom_tile(key: str, rows: Tensor, columns: Tensor, parameters: list[Tensor]) -> Tensor:
-    comparison = _COMPARISONS.get(key)
-    if comparison is None:
-        raise RuntimeError(f"the comparison {key!r} is gone; keep the object of tp.make_pairwise alive while its expressions are used")
-    return comparison.tile(rows, columns, parameters)
+    if key not in _COMPARISONS:
+        raise RuntimeError(f"the comparison {key!r} was made in another process; make it there again with tp.make_pairwise")
+    return _COMPARISONS[key].tile(rows, columns, parameters)
 
 
 _LIBRARY = torch.library.Library("torchpairwise", "IMPL")

@@ -15,7 +15,7 @@ namespace {
 
 template <class Reduction>
 constexpr ConsumerEntry streamed() {
-  return {Reduction::kInfo.name, Reduction::neutral, Reduction::reduce,    Reduction::merge,
+  return {Reduction::kInfo.name, Reduction::neutral,   Reduction::reduce, Reduction::merge,
           Reduction::finish,     Reduction::cotangent, Reduction::whole};
 }
 

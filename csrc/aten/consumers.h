@@ -37,7 +37,7 @@ struct ScoreTile {
 // Rows of a tile.
 struct Rows {
   const Call& call;
-  std::vector<Index> sizes;  // [*batch, r]
+  std::vector<Index> sizes;   // [*batch, r]
   at::TensorOptions options;  // of the scores
 };
 

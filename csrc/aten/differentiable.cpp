@@ -2,7 +2,6 @@
 #include <ATen/ATen.h>
 #include <torch/csrc/autograd/autograd.h>
 
-
 #include "aten/aten.h"
 #include "aten/masks.h"
 #include "aten/pairs.h"
@@ -84,8 +83,7 @@ std::vector<Tensor> selected(const Operands& operands) {
 std::vector<Tensor> diagonal(const Operands& operands) {
   Tile tile = operands.whole();
   tile.n_rows = std::min(operands.n_rows(), operands.n_columns());
-  const PairScores x =
-      evaluate_pairs(operands, operands.align_pairs(tile, diagonal_columns(operands, 0, tile.n_rows)), Order::kAny);
+  const PairScores x = evaluate_pairs(operands, operands.align_pairs(tile, diagonal_columns(operands, 0, tile.n_rows)), Order::kAny);
   return {ScoreTile(operands.call(), x.scores, x.keep).filled(0).squeeze(-1)};
 }
 

@@ -74,8 +74,8 @@ class Evaluator {
       x = x.unsqueeze(-3);
       y = y.unsqueeze(-3);
     }
-    Tensor scores = step.swapped ? call_function(key, y.transpose(-3, -2), x.transpose(-3, -2), parameters).mT()
-                                 : call_function(key, x, y, parameters);
+    Tensor scores =
+        step.swapped ? call_function(key, y.transpose(-3, -2), x.transpose(-3, -2), parameters).mT() : call_function(key, x, y, parameters);
     if (pairs) scores = x.dim() == static_cast<std::int64_t>(sizes.size()) + 3 ? scores.squeeze(-1).squeeze(-1) : scores.squeeze(-2);
     return scores.to(x.scalar_type()).expand(sizes);
   }
@@ -86,8 +86,8 @@ class Evaluator {
     const Tensor scores = op.call(key, x, y, parameters);
     const std::int64_t r = x.size(-3), c = y.size(-2), n = scores.dim();
     TORCH_CHECK_VALUE(n >= 2 && (scores.size(-2) == r || scores.size(-2) == 1) && (scores.size(-1) == c || scores.size(-1) == 1),
-                      "the comparison returned shape ", scores.sizes(), " for x ", x.sizes(), " and y ", y.sizes(),
-                      "; expected [..., ", r, ", ", c, "]: one score for each pair");
+                      "the comparison returned shape ", scores.sizes(), " for x ", x.sizes(), " and y ", y.sizes(), "; expected [..., ", r,
+                      ", ", c, "]: one score for each pair");
     return scores;
   }
 

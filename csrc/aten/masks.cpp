@@ -42,9 +42,9 @@ Tensor mask_columns(const RuleArguments& x) { return x.columns; }
 Tensor off_diagonal(const RuleArguments& x) { return x.i.ne(x.j); }
 
 constexpr RuleEntry kRules[] = {
-    {"causal", causal},       {"band", band},
+    {"causal", causal},         {"band", band},
     {"same_group", same_group}, {"rows", mask_rows},
-    {"columns", mask_columns}, {"off_diagonal", off_diagonal},
+    {"columns", mask_columns},  {"off_diagonal", off_diagonal},
 };
 
 const RuleEntry& rule_entry(int id) {
@@ -101,9 +101,7 @@ Coverage classify_rule(const Operands& operands, const Tile& tile, const MaskSte
   return out;
 }
 
-Coverage inverse(Coverage x) {
-  return x == Coverage::kMixed ? x : (x == Coverage::kEmpty ? Coverage::kFull : Coverage::kEmpty);
-}
+Coverage inverse(Coverage x) { return x == Coverage::kMixed ? x : (x == Coverage::kEmpty ? Coverage::kFull : Coverage::kEmpty); }
 
 Coverage combine(MaskKind kind, Coverage x, Coverage y) {
   const Coverage decides = kind == MaskKind::kAnd ? Coverage::kEmpty : Coverage::kFull;

@@ -54,15 +54,10 @@ Tensor maximum(const Tensor& s, const Arguments& x) { return at::maximum(s, argu
 Tensor clamp(const Tensor& s, const Arguments& x) { return s.clamp(x.constant[0], x.constant[1]); }
 
 constexpr NodeEntry kNodes[] = {
-    {"scale", scale},       {"shift", shift},
-    {"add_rows", shift},    {"add_columns", shift},
-    {"weight_rows", scale}, {"weight_columns", scale},
-    {"exp", exp},           {"log", log},
-    {"log1p", log1p},       {"sqrt", sqrt},
-    {"square", square},     {"pow", pow},
-    {"abs", absolute},      {"reciprocal", reciprocal},
-    {"tanh", tanh},         {"minimum", minimum},
-    {"maximum", maximum},   {"clamp", clamp},
+    {"scale", scale},          {"shift", shift},     {"add_rows", shift}, {"add_columns", shift},     {"weight_rows", scale},
+    {"weight_columns", scale}, {"exp", exp},         {"log", log},        {"log1p", log1p},           {"sqrt", sqrt},
+    {"square", square},        {"pow", pow},         {"abs", absolute},   {"reciprocal", reciprocal}, {"tanh", tanh},
+    {"minimum", minimum},      {"maximum", maximum}, {"clamp", clamp},
 };
 
 struct JoinEntry {

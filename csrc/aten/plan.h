@@ -37,7 +37,8 @@ inline TensorTile tensor_tile(const TensorShape& shape) {
   const Index pairs = std::max<Index>(1, budget / shape.bytes_per_pair);
   TensorTile tile;
   tile.columns = std::min({n_columns, most, kTileColumns, pairs});
-  tile.rows = std::min({n_rows, most, std::max<Index>(1, pairs / tile.columns), std::max<Index>(1, budget / shape.bytes_per_row)});
+  tile.rows = std::min(
+      {n_rows, most, std::max<Index>(1, pairs / tile.columns), std::max<Index>(1, budget / std::max<Index>(1, shape.bytes_per_row))});
   tile.columns = std::min({n_columns, most, std::max(tile.columns, pairs / tile.rows)});
   const Index each = tile.rows * tile.columns * shape.bytes_per_pair + tile.rows * shape.bytes_per_row;
   tile.batches = std::clamp<Index>(budget / each, 1, std::max<Index>(1, shape.n_batches));

@@ -16,8 +16,7 @@ namespace torchpairwise::aten {
 namespace {
 
 bool all_finite(const std::vector<Tensor>& tensors) {
-  return std::all_of(tensors.begin(), tensors.end(),
-                     [](const Tensor& x) { return !x.defined() || x.isfinite().all().item<bool>(); });
+  return std::all_of(tensors.begin(), tensors.end(), [](const Tensor& x) { return !x.defined() || x.isfinite().all().item<bool>(); });
 }
 
 class Replay {

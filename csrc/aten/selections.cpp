@@ -45,8 +45,7 @@ Tensor best_columns(const Tensor& key, Index k) {
 
 }  // namespace
 
-Selection::Selection(const Call& call)
-    : k(call.k), largest(call.largest), single(!is(call, kTopkInfo)) {
+Selection::Selection(const Call& call) : k(call.k), largest(call.largest), single(!is(call, kTopkInfo)) {
   if (single) {
     k = 1;
     largest = is(call, kMaxInfo);

@@ -36,8 +36,8 @@ Tensor weights_of(const ScoreTile& tile, const Tensor& logsumexp) {
 
 // Recorded: rows without a finite logsumexp take no part in it.
 struct Normalised {
-  Tensor weights;    // exp(s - m); 0 in those rows
-  Tensor sum;        // 1 in those rows
+  Tensor weights;  // exp(s - m); 0 in those rows
+  Tensor sum;      // 1 in those rows
   Tensor logsumexp;
 };
 
@@ -99,8 +99,7 @@ std::vector<Tensor> SoftmaxMatmul::finish(const State& state, const Rows&) {
 Cotangent SoftmaxMatmul::cotangent(const ScoreTile& tile, const ResultGradients& x) {
   const Tensor weights = weights_of(tile, x.saved[1]);
   Tensor inner;
-  if (x.gradients[0].defined())
-    inner = product(x.gradients[0], tile.values.mT()) - (x.gradients[0] * x.saved[0]).sum(-1, true);
+  if (x.gradients[0].defined()) inner = product(x.gradients[0], tile.values.mT()) - (x.gradients[0] * x.saved[0]).sum(-1, true);
   if (x.gradients[1].defined()) inner = inner.defined() ? inner + x.gradients[1].unsqueeze(-1) : x.gradients[1].unsqueeze(-1);
   return {weights * inner, weights};
 }

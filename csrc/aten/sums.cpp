@@ -10,8 +10,8 @@ namespace {
 // Kept pairs of each row, [*batch, r].
 Tensor count_of(const ScoreTile& tile) {
   if (tile.keep.defined()) return tile.keep.expand_as(tile.scores).sum(-1);
-  const Tensor first = tile.scores.narrow(-1, 0, 0).sum(-1, false, at::kLong);
-  return first + tile.scores.size(-1);
+  const Tensor none = tile.scores.detach().narrow(-1, 0, 0).sum(-1);
+  return none + static_cast<double>(tile.scores.size(-1));
 }
 
 State added(const State& a, const State& b) {
@@ -59,8 +59,6 @@ std::vector<Tensor> Matmul::finish(const State& state, const Rows&) { return sta
 Cotangent Matmul::cotangent(const ScoreTile& tile, const ResultGradients& x) {
   return {product(x.gradients[0], tile.values.mT()), tile.filled(0)};
 }
-std::vector<Tensor> Matmul::whole(const ScoreTile& tile) {
-  return {masked_product(tile.filled(0), tile.values, tile.keep, tile.finite)};
-}
+std::vector<Tensor> Matmul::whole(const ScoreTile& tile) { return {masked_product(tile.filled(0), tile.values, tile.keep, tile.finite)}; }
 
 }  // namespace torchpairwise::aten

@@ -79,10 +79,10 @@ struct RowsOnly {
 // What a row of replay knows.
 template <class T>
 struct RowGradient {
-  T gradient = T(0);            // of a result without value columns
-  T gradient_logsumexp = T(0);  // softmax_matmul's second result
-  T saved = T(0);               // logsumexp or count
-  T delta = T(0);               // sum_c gradient_c output_c of softmax_matmul
+  T gradient = T(0);                 // of a result without value columns
+  T gradient_logsumexp = T(0);       // softmax_matmul's second result
+  T saved = T(0);                    // logsumexp or count
+  T delta = T(0);                    // sum_c gradient_c output_c of softmax_matmul
   const T* value_product = nullptr;  // [width]: sum_c gradient_c V_jc
 };
 

@@ -14,7 +14,7 @@ struct ConsumerInfo {
   const char* results;
   // The numbers of the results that backward reads.
   const char* saved;
-  bool takes_values;    // has V [*batch, M, C]
+  bool takes_values;  // has V [*batch, M, C]
   bool differentiable;
   // Result over an empty axis: a number, or "" where the call raises.
   const char* empty;
@@ -27,18 +27,32 @@ inline constexpr ConsumerInfo kMeanInfo{"mean", "sum_j s_ij / #kept_i", "int dim
 inline constexpr ConsumerInfo kLogSumExpInfo{"logsumexp", "log sum_j exp(s_ij)", "int dim", "Tensor", "N", "0", false, true, "-inf"};
 inline constexpr ConsumerInfo kMatmulInfo{"matmul", "sum_j s_ij V_jc", "Tensor values, int dim", "Tensor", "NC", "", true, true, "0"};
 // The second result is the row's logsumexp; both carry gradients.
-inline constexpr ConsumerInfo kSoftmaxMatmulInfo{"softmax_matmul", "sum_j softmax_j(s_ij) V_jc", "Tensor values, int dim",
-                                                 "(Tensor output, Tensor logsumexp)", "NC N", "01", true, true, "0"};
-inline constexpr ConsumerInfo kMinInfo{"min", "min_j s_ij and the lowest j that has it", "int dim", "(Tensor values, Tensor indices)",
-                                       "N N#", "1", false, true, ""};
-inline constexpr ConsumerInfo kMaxInfo{"max", "max_j s_ij and the lowest j that has it", "int dim", "(Tensor values, Tensor indices)",
-                                       "N N#", "1", false, true, ""};
-inline constexpr ConsumerInfo kTopkInfo{"topk", "the k best s_ij in order, ties by the lower j", "int k, int dim, bool largest",
-                                        "(Tensor values, Tensor indices)", "Nk Nk#", "1", false, true, ""};
+inline constexpr ConsumerInfo kSoftmaxMatmulInfo{"softmax_matmul",
+                                                 "sum_j softmax_j(s_ij) V_jc",
+                                                 "Tensor values, int dim",
+                                                 "(Tensor output, Tensor logsumexp)",
+                                                 "NC N",
+                                                 "01",
+                                                 true,
+                                                 true,
+                                                 "0"};
+inline constexpr ConsumerInfo kMinInfo{
+    "min", "min_j s_ij and the lowest j that has it", "int dim", "(Tensor values, Tensor indices)", "N N#", "1", false, true, ""};
+inline constexpr ConsumerInfo kMaxInfo{
+    "max", "max_j s_ij and the lowest j that has it", "int dim", "(Tensor values, Tensor indices)", "N N#", "1", false, true, ""};
+inline constexpr ConsumerInfo kTopkInfo{"topk",
+                                        "the k best s_ij in order, ties by the lower j",
+                                        "int k, int dim, bool largest",
+                                        "(Tensor values, Tensor indices)",
+                                        "Nk Nk#",
+                                        "1",
+                                        false,
+                                        true,
+                                        ""};
 inline constexpr ConsumerInfo kDiagonalInfo{"diagonal", "s_ii", "", "Tensor", "P", "", false, true, "[0]"};
 inline constexpr ConsumerInfo kDenseInfo{"dense", "s_ij", "float fill", "Tensor", "NM", "", false, true, "[N, M]"};
 
-inline constexpr const ConsumerInfo* kConsumers[] = {&kSumInfo, &kMeanInfo, &kLogSumExpInfo, &kMatmulInfo, &kSoftmaxMatmulInfo,
+inline constexpr const ConsumerInfo* kConsumers[] = {&kSumInfo, &kMeanInfo, &kLogSumExpInfo, &kMatmulInfo,   &kSoftmaxMatmulInfo,
                                                      &kMinInfo, &kMaxInfo,  &kTopkInfo,      &kDiagonalInfo, &kDenseInfo};
 
 }  // namespace torchpairwise

@@ -1,7 +1,7 @@
 // min, max and topk. Contract: concept.h.
 //
-// Order of candidates: smaller key first (key = score, or -score where the largest are wanted), then the lower column; NaN after everything.
-// Excluded pairs have the key +inf.
+// Order of candidates: smaller key first (key = score, or -score where the largest are wanted), then the lower column; NaN after
+// everything. Excluded pairs have the key +inf.
 #pragma once
 
 #include <algorithm>

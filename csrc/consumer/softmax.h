@@ -24,10 +24,9 @@ TP_HD T softmax_shift(T maximum) {
 template <class T>
 TP_HD double softmax_raise(SoftmaxState<T>* state, T maximum) {
   if (!(maximum > state->maximum)) return 1.0;
-  const double factor =
-      state->maximum == -math::kInfinity<T>
-          ? 1.0
-          : math::exp(static_cast<double>(softmax_shift(state->maximum)) - static_cast<double>(softmax_shift(maximum)));
+  const double factor = state->maximum == -math::kInfinity<T>
+                            ? 1.0
+                            : math::exp(static_cast<double>(softmax_shift(state->maximum)) - static_cast<double>(softmax_shift(maximum)));
   state->maximum = maximum;
   state->sum *= factor;
   return factor;

@@ -18,7 +18,7 @@ struct StepMemory {
   T* column_argument = nullptr;  // nodes with a column vector: [width]
   DirectPair* direct = nullptr;
   Index n_direct = 0;
-  T* scores = nullptr;  // [kTileRows][stride]: the step's result
+  T* scores = nullptr;      // [kTileRows][stride]: the step's result
   int input[2] = {-1, -1};  // steps whose scores it takes
   bool gram = false;
 };
@@ -174,8 +174,8 @@ class Expression {
     pack<T, kTileRows>(rows, place.first_row, place.n_rows, kTileRows, centre(n), memory.rows);
     memory.n_direct = 0;
     if (memory.gram)
-      memory.n_direct = gram_strip(memory.rows, memory.columns, n_features, place.width, !problem_.fast, memory.scores, stride_,
-                                   memory.direct);
+      memory.n_direct =
+          gram_strip(memory.rows, memory.columns, n_features, place.width, !problem_.fast, memory.scores, stride_, memory.direct);
     else
       score_strip<T, Source>(memory.rows.panels, memory.columns.panels, n_features, place.width, memory.scores, stride_);
     if (memory.rows.n_bad + memory.columns.n_bad > 0) list_bad_pairs(memory, place);

@@ -18,8 +18,7 @@ struct Kernels {
   // Consumer state: `state_bytes` for one row. sweep() adds columns [column_begin, column_end) of rows [row_begin, row_end) to it.
   Index (*state_bytes)(const Problem& problem);
   void (*init)(const Problem& problem, Index n_rows, void* state);
-  void (*sweep)(const Problem& problem, Index row_begin, Index row_end, Index column_begin, Index column_end, void* state,
-                void* workspace);
+  void (*sweep)(const Problem& problem, Index row_begin, Index row_end, Index column_begin, Index column_end, void* state, void* workspace);
   void (*merge)(const Problem& problem, Index n_rows, void* into, const void* from);
   void (*finish)(const Problem& problem, Index row_begin, Index n_rows, const void* state, const Result* results);
 

@@ -6,8 +6,8 @@
 #pragma once
 
 #include "core/math.h"
-#include "cpu/problem.h"
 #include "core/vector.h"
+#include "cpu/problem.h"
 
 namespace torchpairwise::cpu::TP_ISA {
 
@@ -33,7 +33,8 @@ TP_HD void pack_row(const T* row, Index stride, Index d, Index n_features, const
 }
 
 // The whole squares of kLanes rows x kLanes features, transposed in registers. Returns the features done. Rows from `count` on are read as
-// rows[count - 1]; a panel narrower than a vector is written in ascending order of features, so that what a store spills over is overwritten.
+// rows[count - 1]; a panel narrower than a vector is written in ascending order of features, so that what a store spills over is
+// overwritten.
 template <class T, int kWidth>
 TP_HD Index pack_squares(const T* rows, Index row_stride, Index count, Index n_features, const T* centre, T* to, T* norms, T* checks) {
   constexpr int kSquare = kLanes<T>;

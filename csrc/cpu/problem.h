@@ -16,8 +16,8 @@ enum class ConsumerId : std::uint8_t { kSum, kMean, kLogSumExp, kMatmul, kSoftma
 
 // Tile sizes of a call (plan/plan.h).
 struct Tiles {
-  Index block_rows = 0;     // rows whose state is kept while the columns stream by
-  Index tile_columns = 0;   // columns packed at a time
+  Index block_rows = 0;       // rows whose state is kept while the columns stream by
+  Index tile_columns = 0;     // columns packed at a time
   Index workspace_bytes = 0;  // of one thread
 };
 

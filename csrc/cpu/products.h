@@ -38,8 +38,7 @@ void product_rows(Index n_columns, Index n_inner, const T* a, Index a_row, Index
   Index n = 0;
   for (; n + kTileColumns<T> <= n_columns; n += kTileColumns<T>)
     product_tile<T, kRows, kTileVectors>(n_inner, a, a_row, a_inner, b + n, b_stride, c + n, c_stride);
-  for (; n < n_columns; n += kLanes<T>)
-    product_tile<T, kRows, 1>(n_inner, a, a_row, a_inner, b + n, b_stride, c + n, c_stride);
+  for (; n < n_columns; n += kLanes<T>) product_tile<T, kRows, 1>(n_inner, a, a_row, a_inner, b + n, b_stride, c + n, c_stride);
 }
 
 // C [M, N] += A [M, K] B [K, N]; n_columns is a multiple of the lanes, and B and C are padded to it.
@@ -51,8 +50,7 @@ void product(Index n_rows, Index n_columns, Index n_inner, const T* a, Index a_r
     product_rows<T, kTileRows>(n_columns, n_inner, a + m * a_row, a_row, a_inner, b, b_stride, c + m * c_stride, c_stride);
   for (; m + 4 <= n_rows; m += 4)
     product_rows<T, 4>(n_columns, n_inner, a + m * a_row, a_row, a_inner, b, b_stride, c + m * c_stride, c_stride);
-  for (; m < n_rows; ++m)
-    product_rows<T, 1>(n_columns, n_inner, a + m * a_row, a_row, a_inner, b, b_stride, c + m * c_stride, c_stride);
+  for (; m < n_rows; ++m) product_rows<T, 1>(n_columns, n_inner, a + m * a_row, a_row, a_inner, b, b_stride, c + m * c_stride, c_stride);
 }
 
 // out[r][c] = sum_j W[r][j] B[c][j], vectors over j: for few c, where rows of B are contiguous in j.

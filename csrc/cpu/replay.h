@@ -170,7 +170,7 @@ class ReplayPass {
   // y_rows[j][d] from the packed panels.
   static void unpack_rows(const T* panels, Index n_features, Index width, PullMemory<T>& memory) {
     for (Index j = 0; j < width; ++j) {
-      const T* from = panels + (j / kTileColumns<T>) * n_features * kTileColumns<T> + j % kTileColumns<T>;
+      const T* from = panels + (j / kTileColumns<T>)*n_features * kTileColumns<T> + j % kTileColumns<T>;
       T* to = memory.y_rows + j * memory.y_stride;
       for (Index d = 0; d < n_features; ++d) to[d] = from[d * kTileColumns<T>];
       for (Index d = n_features; d < memory.y_stride; ++d) to[d] = T(0);
@@ -190,8 +190,7 @@ class ReplayPass {
     if (partial) fill_excluded(weights, keep_, stride, place.n_rows, place.width, Consumer::neutral(options));
     if (n_values_ > 0) multiply_values(place);
     T* gradient = gradients_[0];
-    for (Index r = 0; r < place.n_rows; ++r)
-      Consumer::cotangent(scores, r, row_gradient(place.first_row + r, r), gradient + r * stride);
+    for (Index r = 0; r < place.n_rows; ++r) Consumer::cotangent(scores, r, row_gradient(place.first_row + r, r), gradient + r * stride);
     for (Index r = place.n_rows; r < kTileRows; ++r)
       for (Index j = 0; j < place.width; ++j) gradient[r * stride + j] = weights[r * stride + j] = T(0);
     if (value_sums_ != nullptr) pull_values(place, weights);
@@ -254,9 +253,7 @@ class ReplayPass {
     x.delta = static_cast<T>(delta);
     return x;
   }
-  bool takes_values() const {
-    return problem_.consumer == ConsumerId::kMatmul || problem_.consumer == ConsumerId::kSoftmaxMatmul;
-  }
+  bool takes_values() const { return problem_.consumer == ConsumerId::kMatmul || problem_.consumer == ConsumerId::kSoftmaxMatmul; }
 
   // From the gradient of the expression to those of its operands, last step first. gradients_[level] belongs to the score at that height
   // of the stack.

@@ -63,7 +63,7 @@ Index gram_strip(const Packed<T>& x, const Packed<T>& y, Index n_features, Index
         store(out + r * stride + j + v * kLanes<T>, score);
       }
     }
-    constexpr unsigned kAllLanes = (1u << kLanes<T>) - 1;
+    constexpr unsigned kAllLanes = (1u << kLanes<T>)-1;
     if (!rescue || (near & kAllLanes) == 0) continue;
     for (int r = 0; r < kTileRows; ++r)
       for (Index c = j; c < j + kTileColumns<T>; ++c)
@@ -91,8 +91,7 @@ T direct_score(const T* x, Index x_stride, const T* y, Index y_stride, Index n_f
   // The same order of additions for other strides, so that a copy gives the same value.
   T lanes[kLanes<T>] = {};
   for (; d + kLanes<T> <= n_features; d += kLanes<T>)
-    for (int lane = 0; lane < kLanes<T>; ++lane)
-      lanes[lane] = Source::map(lanes[lane], x[(d + lane) * x_stride], y[(d + lane) * y_stride]);
+    for (int lane = 0; lane < kLanes<T>; ++lane) lanes[lane] = Source::map(lanes[lane], x[(d + lane) * x_stride], y[(d + lane) * y_stride]);
   for (int lane = 0; lane < kLanes<T>; ++lane) sum += lanes[lane];
   for (; d < n_features; ++d) sum = Source::map(sum, x[d * x_stride], y[d * y_stride]);
   return sum;

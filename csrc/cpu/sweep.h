@@ -9,9 +9,7 @@ namespace torchpairwise::cpu::TP_ISA {
 
 namespace consumers = consumer::TP_ISA;
 
-TP_HD consumers::Options options_of(const Problem& problem) {
-  return {problem.values.size[1], problem.k, problem.largest};
-}
+TP_HD consumers::Options options_of(const Problem& problem) { return {problem.values.size[1], problem.k, problem.largest}; }
 
 // The values of a tile of columns, V [M, C], packed for weights @ V: [C][width] when C is small, else [width][C padded].
 template <class T>
@@ -127,8 +125,7 @@ void sweep_rows(const Problem& problem, Index row_begin, Index row_end, Index co
       }
       expression.evaluate(place);
       const bool partial = expression.fill_keep(place, coverage);
-      const consumers::Strip<T> strip{expression.result(), expression.stride(), n_columns, width, j,
-                                      partial ? expression.keep() : nullptr};
+      const consumers::Strip<T> strip{expression.result(), expression.stride(), n_columns, width, j, partial ? expression.keep() : nullptr};
       if (partial) fill_excluded(strip.scores, strip.keep, strip.stride, place.n_rows, width, Consumer::neutral(options));
       for (Index r = 0; r < place.n_rows; ++r) Consumer::update(state_of(i + r), strip, r, options);
       if (!Consumer::kInfo.takes_values) continue;
@@ -170,9 +167,8 @@ void init(const Problem& problem, Index n_rows, void* state) {
 
 template <class T>
 void sweep(const Problem& problem, Index row_begin, Index row_end, Index column_begin, Index column_end, void* state, void* workspace) {
-  visit_consumer<T>(problem, [&]<class Consumer>() {
-    sweep_rows<T, Consumer>(problem, row_begin, row_end, column_begin, column_end, state, workspace);
-  });
+  visit_consumer<T>(
+      problem, [&]<class Consumer>() { sweep_rows<T, Consumer>(problem, row_begin, row_end, column_begin, column_end, state, workspace); });
 }
 
 template <class T>

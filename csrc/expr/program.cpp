@@ -42,11 +42,10 @@ int parse_number(const std::string& step, const std::string& digits) {
 
 // Reads the arguments of a step or rule by its signature. Capital letters and r, c, R, C take tensors; # takes a constant; s takes either.
 template <class AnyStep>
-void read_arguments(const std::string& text, const std::vector<std::string>& parts, const char* signature, AnyStep& step,
-                    int& n_slots, int& n_constants) {
+void read_arguments(const std::string& text, const std::vector<std::string>& parts, const char* signature, AnyStep& step, int& n_slots,
+                    int& n_constants) {
   const std::size_t expected = std::strlen(signature);
-  if (parts.size() - 1 != expected)
-    fail(text, "takes " + std::to_string(expected) + " arguments, got " + std::to_string(parts.size() - 1));
+  if (parts.size() - 1 != expected) fail(text, "takes " + std::to_string(expected) + " arguments, got " + std::to_string(parts.size() - 1));
   int next_slot = 0, next_constant = 0;
   for (std::size_t i = 0; i < expected; ++i) {
     const std::string& argument = parts[i + 1];

@@ -10,10 +10,10 @@ enum class StepKind : std::uint8_t { kSource, kCustom, kNode, kJoin };
 // One step on the stack of scores. A source pushes, a node changes the last score, a join replaces the last two by one.
 struct Step {
   StepKind kind = StepKind::kNode;
-  std::int16_t id = -1;                  // index in SourceList, NodeList or JoinList; for kCustom the index of its key
-  std::int16_t slot[2] = {-1, -1};       // operands: row and column features of a source; argument tensor of a node
-  std::int16_t constant[2] = {-1, -1};   // arguments that are numbers
-  bool swapped = false;                  // a custom comparison f(x, y) whose x are the columns, after a transposition
+  std::int16_t id = -1;                 // index in SourceList, NodeList or JoinList; for kCustom the index of its key
+  std::int16_t slot[2] = {-1, -1};      // operands: row and column features of a source; argument tensor of a node
+  std::int16_t constant[2] = {-1, -1};  // arguments that are numbers
+  bool swapped = false;                 // a custom comparison f(x, y) whose x are the columns, after a transposition
 };
 
 enum class MaskKind : std::uint8_t { kRule, kAnd, kOr, kNot };
@@ -21,7 +21,7 @@ enum class MaskKind : std::uint8_t { kRule, kAnd, kOr, kNot };
 // One step on the stack of masks; rules push, the others combine.
 struct MaskStep {
   MaskKind kind = MaskKind::kRule;
-  std::int16_t id = -1;  // index in MaskList
+  std::int16_t id = -1;             // index in MaskList
   std::int16_t slot[2] = {-1, -1};  // row tensor, column tensor
   std::int16_t constant[2] = {-1, -1};
 };

@@ -169,9 +169,7 @@ class Prepared {
     for (std::size_t slot = 0; slot < call_.operands.size(); ++slot) extend_batch(call_.operands[slot], core_dimensions(roles_[slot]));
     if (call_.values.defined()) extend_batch(call_.values, 2);
   }
-  void extend_batch(const Tensor& tensor, int n_core) {
-    batch_ = at::infer_size(batch_, tensor.sizes().slice(0, tensor.dim() - n_core));
-  }
+  void extend_batch(const Tensor& tensor, int n_core) { batch_ = at::infer_size(batch_, tensor.sizes().slice(0, tensor.dim() - n_core)); }
 
   bool is_gram(const Step& step) const {
     if (step.kind != StepKind::kSource) return false;

@@ -10,17 +10,18 @@ namespace torchpairwise::plan {
 // Shapes that a plan depends on.
 struct Shape {
   Index n_rows = 0, n_columns = 0;
-  Index n_features = 0;     // of all sources together
-  Index n_values = 0;       // C
+  Index n_features = 0;  // of all sources together
+  Index n_values = 0;    // C
   Index item_bytes = 4;
-  Index state_bytes = 8;    // of one row's consumer state
+  Index state_bytes = 8;                  // of one row's consumer state
   int tile_rows = 12, tile_columns = 32;  // of a register tile
 };
 
 inline Index round_up(Index value, Index multiple) { return (value + multiple - 1) / multiple * multiple; }
 inline Index divide_up(Index value, Index by) { return (value + by - 1) / by; }
 
-// A strip of scores (register rows x tile columns) must stay in half of a 32 KB first-level cache, beside the columns' panels that pass through.
+// A strip of scores (register rows x tile columns) must stay in half of a 32 KB first-level cache, beside the columns' panels that pass
+// through.
 inline constexpr Index kStripBytes = 24 * 1024;
 // The packed columns of a tile must stay in a quarter of a 1 MB second-level cache.
 inline constexpr Index kPanelBytes = 256 * 1024;

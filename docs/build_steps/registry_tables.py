@@ -16,7 +16,7 @@ Record = dict[str, Any]
 _NODE_ARGUMENTS = {"s": "number or 0-dim tensor", "#": "number", "r": "row vector [N]", "c": "column vector [M]"}
 _MASK_ARGUMENTS = {"#": "number", "R": "row labels [N]", "C": "column labels [M]", "r": "row flags [N]", "c": "column flags [M]"}
 _SIZES = {"N": "[N]", "NC": "[N, C]", "Nk": "[N, k]", "P": "[min(N, M)]", "NM": "[N, M]"}
-TABLES = ("sources.md", "metrics.md", "nodes.md", "masks.md", "consumers.md")
+TABLES = ("sources.md", "metrics.md", "parameters.md", "nodes.md", "masks.md", "consumers.md")
 # Where the Python call that states a mask rule has another name than the rule.
 _MASK_CALLS = {
     "rows": "`S.mask_rows(a)`",
@@ -45,9 +45,18 @@ def _arguments(signature: str, words: dict[str, str]) -> str:
 
 
 def _metric(record: Record) -> list[str]:
-    parameters = "; ".join(f"`{p['name']}` = {p['value'] or 'required'}: {p['meaning']}" for p in record["parameters"])
+    parameters = ", ".join(_code(p["name"] + (f"={p['value']}" if p["value"] else "")) for p in record["parameters"])
     aliases = ", ".join(_code(alias) for alias in record["aliases"])
-    return [_code(record["name"]), aliases, record["kind"], _code(record["formula"]), parameters.replace("|", r"\|")]
+    return [_code(record["name"]), aliases, record["kind"], _code(record["formula"]), parameters]
+
+
+def _parameters(metrics: Iterable[Record]) -> list[list[str]]:
+    """One row for each parameter and meaning, with the metrics that have it."""
+    metrics_of: dict[tuple[str, str], list[str]] = {}
+    for record in metrics:
+        for parameter in record["parameters"]:
+            metrics_of.setdefault((parameter["name"], parameter["meaning"]), []).append(record["name"])
+    return [[_code(name), ", ".join(map(_code, names)), meaning] for (name, meaning), names in metrics_of.items()]
 
 
 def _node(record: Record) -> list[str]:
@@ -76,6 +85,7 @@ def tables(registry: dict[str, list[Record]]) -> dict[str, str]:
     return {
         "sources.md": _table(["source", "score", "evaluated as"], sources),
         "metrics.md": _table(["metric", "aliases", "kind", "formula", "parameters"], map(_metric, registry["metrics"])),
+        "parameters.md": _table(["parameter", "of", "meaning"], _parameters(registry["metrics"])),
         "nodes.md": _table(["written as", "score", "arguments"], [*map(_node, registry["nodes"]), *joins]),
         "masks.md": _table(["written as", "keeps the pair (i, j) if", "arguments"], map(_mask, registry["masks"])),
         "consumers.md": _table(["consumer", "formula", "results", "over nothing"], map(_consumer, registry["consumers"])),

@@ -37,7 +37,7 @@ def _scores(axes: Axes) -> None:
                 continue
             done = i < row or (i == row and j < column)
             _box(axes, j, y, 1, 1, facecolor="#edf2f7" if done else "white", edgecolor="#cbd5e0", ls="-" if done else ":")
-            if i < row:
+            if i < row and j != column:
                 axes.text(j + 0.5, y + 0.5, "gone", ha="center", va="center", color="#a0aec0", fontsize=7)
     axes.text(_COLUMNS / 2, -0.35, "scores [N, M]: one tile at a time, never stored", ha="center", va="top", color=_GREY, fontsize=9)
 
@@ -64,7 +64,17 @@ def _states(axes: Axes) -> None:
         finished, current = i < row, i == row
         color = _GREEN if finished else (_ORANGE if current else "white")
         edge = "#cbd5e0" if not (finished or current) else color
-        _box(axes, x, _ROWS - 1 - i, 0.55, 1, facecolor=color, edgecolor=edge, alpha=0.8 if finished or current else 1, ls="-" if i <= row else ":")
+        _box(
+            axes,
+            x,
+            _ROWS - 1 - i,
+            0.55,
+            1,
+            facecolor=color,
+            edgecolor=edge,
+            alpha=0.8 if finished or current else 1,
+            ls="-" if i <= row else ":",
+        )
     _arrow(axes, (column + 1.05, y + 0.5), (x - 0.05, y + 0.5), _ORANGE)
     axes.text(_COLUMNS + 0.62, y + 0.62, "update", ha="center", color=_ORANGE, fontsize=9)
     axes.text(x + 0.75, _ROWS - 0.5, "finished rows", va="center", color=_GREEN, fontsize=9)

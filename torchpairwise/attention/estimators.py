@@ -15,8 +15,8 @@ from torch import Tensor
 from torchpairwise._estimators import Array, TensorEstimator, like, options_of, to_numpy, to_tensor
 from torchpairwise.attention.functional import kernel_attention
 
-# gamma of a lengthscale l, for the kernels that have a width.
-_GAMMA_OF_LENGTHSCALE = {"rbf": lambda l: 0.5 / l**2, "laplacian": lambda l: 1.0 / l}
+# gamma of a bandwidth h in the units of the features, for the kernels that have a width.
+_GAMMA_OF_BANDWIDTH = {"rbf": lambda h: 0.5 / h**2, "laplacian": lambda h: 1.0 / h}
 _RULES = ("scott", "silverman", "loo", "loo_ard")
 # Factors of Scott's rule that the leave-one-out search tries before it descends.
 _STARTS = (0.25, 0.5, 1.0, 2.0, 4.0)
@@ -30,10 +30,11 @@ class NadarayaWatson(RegressorMixin, TensorEstimator):
     Arguments:
         metric: the kernel, "rbf" exp(-gamma |x - x_j|^2) by default, or "laplacian", or another kernel's name.
         gamma: width, a number or one per feature.
-        lengthscale: l in place of gamma: gamma = 1 / (2 l^2) for "rbf", 1 / l for "laplacian". At most one of the two.
-        bandwidth: the rule that chooses l where neither is given. "scott": std_d N^(-1 / (D + 4)) for each feature; "silverman":
-            the same times (4 / (D + 2))^(1 / (D + 4)); "loo": Scott's widths times one factor that minimises the squared
-            leave-one-out error, found by its gradient; "loo_ard": one such factor per feature. Constant features count with std 1.
+        lengthscale: l in place of gamma, gamma = 1 / (2 l^2). At most one of the two.
+        bandwidth: the rule where neither is given; it chooses h per feature, and gamma = 1 / (2 h^2) for "rbf", 1 / h
+            for "laplacian". "scott": h = std N^(-1 / (D + 4)); "silverman": the same times (4 / (D + 2))^(1 / (D + 4));
+            "loo": Scott's h times one factor that minimises the squared leave-one-out error, found by its gradient;
+            "loo_ard": one factor per feature. Constant features count with std 1.
         max_evaluations: limit of the leave-one-out errors with gradient that are computed.
         metric_params: further options of the metric, such as {"degree": 2}.
         device: where to compute; None means the CPU for arrays and the tensor's own device.
@@ -46,14 +47,16 @@ class NadarayaWatson(RegressorMixin, TensorEstimator):
         n_features_in_, feature_names_in_: as in scikit-learn.
 
     Notes:
-        Memory grows with N, in `fit` and `predict`; the leave-one-out error and its gradient are streamed. Far from all training
-        points the weights of rbf and laplacian are a softmax of logarithms: the prediction tends to the target of the nearest
-        point and never to 0 / 0. Targets may be [N] or [N, C], and predictions have the same form.
+        Memory grows with N, in `fit` and `predict`; the leave-one-out error and its gradient are streamed. The
+        weights of rbf and laplacian are a softmax of logarithms: far from all training points the prediction tends to
+        the target of the nearest one, where a quotient of sums would be 0 / 0. Targets may be [N] or [N, C], and
+        predictions have the same form.
 
-    >>> import numpy as np
-    >>> X, y = np.arange(4.0)[:, None], np.array([0.0, 1.0, 4.0, 9.0])
-    >>> NadarayaWatson(lengthscale=0.25).fit(X, y).predict(np.array([[2.0], [100.0]])).round(2)
-    array([4., 9.])
+    Example:
+        >>> import numpy as np
+        >>> X, y = np.arange(4.0)[:, None], np.array([0.0, 1.0, 4.0, 9.0])
+        >>> NadarayaWatson(lengthscale=0.25).fit(X, y).predict(np.array([[2.0], [100.0]])).round(2)
+        array([4., 9.])
     """
 
     def __init__(
@@ -114,25 +117,24 @@ class NadarayaWatson(RegressorMixin, TensorEstimator):
             raise ValueError(f"gamma is {self.gamma} and lengthscale is {self.lengthscale}; expected at most one of them")
         if self.bandwidth not in _RULES:
             raise ValueError(f"bandwidth is {self.bandwidth!r}; expected one of {list(_RULES)}, or give gamma or lengthscale")
-        if self.metric not in _GAMMA_OF_LENGTHSCALE and (self.lengthscale is not None or self.bandwidth != "scott"):
+        if self.metric not in _GAMMA_OF_BANDWIDTH and (self.lengthscale is not None or self.bandwidth != "scott"):
             raise ValueError(
-                f"lengthscale and bandwidth need a kernel with a width, one of {sorted(_GAMMA_OF_LENGTHSCALE)}; metric is "
-                f"{self.metric!r}. Give its own options as gamma or metric_params"
+                f"metric is {self.metric!r}; lengthscale and bandwidth need a kernel with a width, one of "
+                f"{sorted(_GAMMA_OF_BANDWIDTH)}. Give the options of others as gamma or metric_params"
             )
 
     def _choose_width(self) -> Any:
-        """gamma: given, from the lengthscale, or by the rule; a float, a tensor [D], or None for the kernel's default."""
+        """gamma: given, from the lengthscale or by the rule: a float, a tensor [D], or None for the kernel's own."""
         if self.gamma is not None:
             return self._checked_width("gamma", self.gamma)
-        if self.metric not in _GAMMA_OF_LENGTHSCALE:
+        if self.metric not in _GAMMA_OF_BANDWIDTH:
             return None
-        as_gamma = _GAMMA_OF_LENGTHSCALE[self.metric]
         if self.lengthscale is not None:
-            return as_gamma(self._checked_width("lengthscale", self.lengthscale))
-        lengthscale = self._reference_lengthscale()
+            return 0.5 / self._checked_width("lengthscale", self.lengthscale) ** 2
+        bandwidth = self._reference_bandwidth()
         if self.bandwidth.startswith("loo"):
-            lengthscale = self._search(lengthscale)
-        return as_gamma(lengthscale)
+            bandwidth = self._search(bandwidth)
+        return _GAMMA_OF_BANDWIDTH[self.metric](bandwidth)
 
     def _checked_width(self, name: str, width: Any) -> float | Tensor:
         values = to_tensor(to_numpy(width), self._fit_X.device, self._fit_X.dtype)
@@ -140,7 +142,7 @@ class NadarayaWatson(RegressorMixin, TensorEstimator):
             raise ValueError(f"{name} is {width}; expected a number > 0 or one for each of the {self.n_features_in_} features")
         return float(values) if values.numel() == 1 else values
 
-    def _reference_lengthscale(self) -> Tensor:
+    def _reference_bandwidth(self) -> Tensor:
         n_rows, n_features = self._fit_X.shape
         deviation = self._fit_X.std(0, correction=1) if n_rows > 1 else torch.ones_like(self._fit_X[0])
         deviation = torch.where(deviation > 0, deviation, 1.0)
@@ -158,7 +160,11 @@ class NadarayaWatson(RegressorMixin, TensorEstimator):
         log_factor = torch.zeros(start.shape[0] if self.bandwidth == "loo_ard" else 1, dtype=start.dtype, device=start.device)
         log_factor.requires_grad_()
         optimizer = torch.optim.LBFGS(
-            [log_factor], max_iter=self.max_evaluations, max_eval=self.max_evaluations, tolerance_change=1e-6, line_search_fn="strong_wolfe"
+            [log_factor],
+            max_iter=self.max_evaluations,
+            max_eval=self.max_evaluations,
+            tolerance_change=1e-6,
+            line_search_fn="strong_wolfe",
         )
         best, best_factor, n_evaluations = float("inf"), torch.ones_like(log_factor), 0
 
@@ -168,18 +174,19 @@ class NadarayaWatson(RegressorMixin, TensorEstimator):
             error = self._leave_one_out(start * log_factor.exp())
             (error / variance).backward()
             n_evaluations += 1
+            error = error.detach()
             if float(error) < best:
                 best, best_factor = float(error), log_factor.detach().exp()
-            return error.detach() / variance
+            return error / variance
 
         with torch.enable_grad():
             optimizer.step(evaluate)
         self.loo_error_, self.n_evaluations_ = best, n_evaluations
         return start * best_factor
 
-    def _leave_one_out(self, lengthscale: Tensor) -> Tensor:
+    def _leave_one_out(self, bandwidth: Tensor) -> Tensor:
         """Mean over samples of |y_i - prediction from the others|^2, averaged over outputs."""
-        options = self._kernel_options(_GAMMA_OF_LENGTHSCALE[self.metric](lengthscale))
+        options = self._kernel_options(_GAMMA_OF_BANDWIDTH[self.metric](bandwidth))
         return (kernel_attention(self._fit_X, self._fit_X, self._fit_y, exclude_self=True, **options) - self._fit_y).square().mean()
 
     def __sklearn_tags__(self) -> Tags:

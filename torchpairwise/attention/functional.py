@@ -31,37 +31,45 @@ def attention(
 ) -> Any:
     """Softmax attention whose score is any comparison of query and key.
 
-    output_i = sum_j softmax_j(l_ij) value_j,  l_ij = softcap(scale * score(query_i, key_j)) + bias_ij - slope |i + M - N - j|
+    output_i = sum_j softmax_j(l_ij) value_j
+    l_ij = softcap(scale * score(query_i, key_j)) + bias_ij - slope |i + M - N - j|
 
     Arguments:
         query: [*batch, N, E], for example [B, heads, N, E]. Leading dimensions broadcast.
         key: [*batch, M, E].
         value: [*batch, M, C].
         metric: a metric's name or a pairwise comparison. A distance enters with a minus sign: near keys weigh more.
-        scale: factor of the score, a number or a 0-dim tensor; None means 1 / sqrt(E) for "linear" and 1 for any other metric.
+        scale: factor of the score, a number or a 0-dim tensor; None means 1 / sqrt(E) for "linear" and 1 for any other
+            metric.
         mask: a pair mask of `tp.masks`, True = keep: `causal()`, `band`, `same_group` and their `& | ~`.
         key_mask: boolean [*batch, M], True = keep; for padded keys of [B, heads, M, E] give [B, 1, M].
-        bias: a lazy expression over the same rows and columns that is added to the score, such as `-tp.lazy(p, p, "manhattan")`.
+        bias: a lazy expression over the same rows and columns that is added to the score, such as
+            `-tp.lazy(p, p, "manhattan")`.
         softcap: c > 0 replaces the scaled score s by c tanh(s / c), before bias and mask.
-        alibi: slopes [heads] (or [*batch]) of a penalty that grows with the distance of positions, keys aligned to the last query.
+        alibi: slopes [heads] (or [*batch]) of a penalty that grows with the distance of positions, keys aligned to the
+            last query.
         enable_gqa: the heads (dimension -3) of query may be a multiple of those of key and value; no head is copied.
         return_aux: also return the logsumexp of the scores.
         chunk_size, backend: as in `tp.lazy`.
         options: the metric's, such as gamma.
 
     Returns:
-        [*batch, N, C]; with `return_aux=True` the pair (output, logsumexp [*batch, N]). A query without any key left gives 0.
+        [*batch, N, C]; with `return_aux=True` the pair (output, logsumexp [*batch, N]). A query without any key left
+        gives 0.
 
-    Errors:
-        TypeError for a stored mask or bias, ValueError for shapes and values that do not fit.
+    Raises:
+        TypeError: a stored mask or bias.
+        ValueError: shapes or values that do not fit.
 
     Notes:
-        Memory grows with N + M. First derivatives are streamed, for every tensor given; higher ones may store N * M values.
+        Memory grows with N + M. First derivatives are streamed, for every tensor given; higher ones may store N * M
+        values.
 
-    >>> query, key, value = torch.eye(2), torch.eye(2), torch.tensor([[1.0], [3.0]])
-    >>> attention(query, key, value, metric="sqeuclidean", scale=0.5)  # softmax of (0, -1) and (-1, 0)
-    tensor([[1.5379],
-            [2.4621]])
+    Example:
+        >>> query, key, value = torch.eye(2), torch.eye(2), torch.tensor([[1.0], [3.0]])
+        >>> attention(query, key, value, metric="sqeuclidean", scale=0.5)  # softmax of (0, -1) and (-1, 0)
+        tensor([[1.5379],
+                [2.4621]])
     """
     _check_inputs(query, key, value, mask, bias, softcap)
     grouped = enable_gqa and query.shape[-3] != key.shape[-3]
@@ -107,22 +115,24 @@ def kernel_attention(
         value: [*batch, M, C].
         metric: the kernel's name.
         mask, key_mask, chunk_size, backend: as in `attention`.
-        exclude_self: leave out the pair of each row with itself, by index: the leave-one-out average where query is key. Needs N == M.
+        exclude_self: leave out the pair of each row with itself, by index: the leave-one-out average where query is
+            key. Needs N == M.
         options: the kernel's, such as gamma or lengthscale; they may be tensors with gradients.
 
     Returns:
         [*batch, N, C]. A query without any key left, or without mass, gives 0.
 
     Notes:
-        A kernel that is an exponential (rbf, laplacian) is never exponentiated by itself: its logarithm goes through a softmax, which
-        stays exact far from all keys, where the kernel's values underflow and the quotient would be 0 / 0. Other kernels take one
-        product with the values and a column of ones. Memory grows with N + M. First derivatives are streamed, for every tensor given;
-        higher ones may store N * M values.
+        A kernel that is an exponential (rbf, laplacian) is not evaluated by itself: its logarithm goes through a
+        softmax, which stays exact far from all keys, where the kernel's values underflow and the quotient would be
+        0 / 0. Other kernels take one product with the values and a column of ones. Memory grows with N + M. First
+        derivatives are streamed, for every tensor given; higher ones may store N * M values.
 
-    >>> key, value = torch.tensor([[0.0], [1.0]]), torch.tensor([[1.0], [3.0]])
-    >>> kernel_attention(torch.tensor([[0.5], [1e4]]), key, value, lengthscale=1.0)
-    tensor([[2.],
-            [3.]])
+    Example:
+        >>> key, value = torch.tensor([[0.0], [1.0]]), torch.tensor([[1.0], [3.0]])
+        >>> kernel_attention(torch.tensor([[0.5], [1e4]]), key, value, lengthscale=1.0)
+        tensor([[2.],
+                [3.]])
     """
     _check_inputs(query, key, value, mask, None, None)
     kernel = lazy(query, key, metric=metric, chunk_size=chunk_size, backend=backend, **options)
@@ -146,7 +156,13 @@ def _normalized_product(kernel: PairwiseExpression, value: Tensor, exclude_self:
 
 
 def _scaled_scores(
-    query: Tensor, key: Tensor, metric: Any, scale: float | Tensor | None, chunk_size: int | None, backend: str, options: dict[str, Any]
+    query: Tensor,
+    key: Tensor,
+    metric: Any,
+    scale: float | Tensor | None,
+    chunk_size: int | None,
+    backend: str,
+    options: dict[str, Any],
 ) -> PairwiseExpression:
     """scale * score, with the sign that makes near keys weigh more."""
     scores = lazy(query, key, metric, chunk_size=chunk_size, backend=backend, **options)
@@ -169,12 +185,13 @@ def _distance_penalty(slopes: Tensor, query: Tensor, key: Tensor) -> PairwiseExp
 def _group_heads(
     query: Tensor, key: Tensor, value: Tensor, key_mask: Tensor | None, alibi: Tensor | None
 ) -> tuple[Tensor, Tensor, Tensor, Tensor | None, Tensor | None]:
-    """[*, heads, N, E] as [*, groups, heads / groups, N, E] against [*, groups, 1, M, E]: the groups share keys by broadcasting."""
+    """[*, heads, N, E] as [*, groups, heads / groups, N, E] against [*, groups, 1, M, E]: the groups share keys by
+    broadcasting."""
     heads, groups = query.shape[-3], key.shape[-3]
     if groups == 0 or heads % groups or value.shape[-3] != groups:
         raise ValueError(
-            f"query has {heads} heads, key {groups} and value {value.shape[-3]}; with enable_gqa expected as many in key as in value, "
-            f"and a multiple of them in query"
+            f"query has {heads} heads, key {groups} and value {value.shape[-3]}; with enable_gqa expected as many in "
+            f"key as in value, and a multiple of them in query"
         )
     if key_mask is not None and key_mask.ndim > 1:
         key_mask = key_mask.unsqueeze(-2)
@@ -191,8 +208,8 @@ def _check_inputs(query: Tensor, key: Tensor, value: Tensor, mask: Any, bias: An
         )
     if isinstance(mask, Tensor):
         raise TypeError(
-            f"mask is a tensor of shape {list(mask.shape)}; expected a pair mask of tp.masks, which needs no [N, M] memory. "
-            f"Give padded keys as key_mask [*batch, M]"
+            f"mask is a tensor of shape {list(mask.shape)}; expected a pair mask of tp.masks, which needs no [N, M] "
+            f"memory. Give padded keys as key_mask [*batch, M]"
         )
     if bias is not None and not isinstance(bias, PairwiseExpression):
         raise TypeError(

@@ -12,19 +12,20 @@ from torchpairwise.attention.functional import attention
 
 
 class _Weighting(NamedTuple):
-    """weight = exp(score), score = sign * scale * comparison(query / lengthscale, key / lengthscale)"""
+    """weight = exp(scale * score) of query and key divided by l^power; attention gives a distance its minus sign."""
 
     comparison: str
     scale: float
-    # lengthscale at the start = head_dim ** exponent: about the typical distance of two standard normal vectors
+    power: int
+    # The lengthscale at the start is head_dim ** exponent: weights of untrained heads then spread over many keys.
     exponent: float
     formula: str
 
 
 _WEIGHTINGS = {
-    "rbf": _Weighting("sqeuclidean", 0.5, 0.5, "exp(-|q - k|^2 / (2 l^2))"),
-    "laplacian": _Weighting("manhattan", 1.0, 1.0, "exp(-sum_d |q_d - k_d| / l)"),
-    "linear": _Weighting("linear", 1.0, 0.25, "exp(q . k / l^2)"),
+    "rbf": _Weighting("sqeuclidean", 0.5, 1, 0.5, "exp(-|q - k|^2 / (2 l^2))"),
+    "laplacian": _Weighting("manhattan", 0.5, 2, 0.5, "exp(-sum_d |q_d - k_d| / (2 l^2))"),
+    "linear": _Weighting("linear", 1.0, 1, 0.25, "exp(q . k / l^2)"),
 }
 
 
@@ -36,24 +37,25 @@ class KernelAttention(nn.Module):
     Arguments:
         embed_dim: features of query and output; a multiple of num_heads.
         num_heads: 1 by default.
-        metric: "rbf" exp(-|q - k|^2 / (2 l^2)), "laplacian" exp(-|q - k|_1 / l), or "linear" exp(q . k / l^2), which is softmax
-            attention with temperature l^2.
-        lengthscale: l > 0 at the start; None means the size at which untrained heads spread over many keys: sqrt(head_dim) for
-            "rbf", head_dim for "laplacian", head_dim^(1/4) for "linear" (the usual 1 / sqrt(head_dim)).
+        metric: "rbf" exp(-|q - k|^2 / (2 l^2)), "laplacian" exp(-sum_d |q_d - k_d| / (2 l^2)), or "linear"
+            exp(q . k / l^2), which is softmax attention with temperature l^2.
+        lengthscale: l > 0 at the start; None means sqrt(head_dim), and for "linear" head_dim^(1/4), the usual
+            factor 1 / sqrt(head_dim).
         learn_lengthscale: True makes l a parameter, kept positive by an exponential.
         bias: whether projections add one.
         key_dim, value_dim: features of key and value, embed_dim by default.
 
     Shapes:
-        query [*batch, N, embed_dim], key [*batch, M, key_dim], value [*batch, M, value_dim] -> [*batch, N, embed_dim]. Key defaults to
-        query and value to key.
+        query [*batch, N, embed_dim], key [*batch, M, key_dim], value [*batch, M, value_dim] -> [*batch, N, embed_dim].
+        Key defaults to query and value to key.
 
     Notes:
         Memory grows with N + M; see `attention`.
 
-    >>> layer = KernelAttention(16, num_heads=4)
-    >>> layer(torch.randn(2, 10, 16)).shape
-    torch.Size([2, 10, 16])
+    Example:
+        >>> layer = KernelAttention(16, num_heads=4)
+        >>> layer(torch.randn(2, 10, 16)).shape
+        torch.Size([2, 10, 16])
     """
 
     def __init__(
@@ -97,7 +99,7 @@ class KernelAttention(nn.Module):
         key = query if key is None else key
         value = key if value is None else value
         weighting = _WEIGHTINGS[self.metric]
-        shrink = torch.exp(-self.log_lengthscale)[:, None, None]
+        shrink = torch.exp(-weighting.power * self.log_lengthscale)[:, None, None]
         heads = attention(
             self._split(self.query_projection(query)) * shrink,
             self._split(self.key_projection(key)) * shrink,
@@ -115,4 +117,5 @@ class KernelAttention(nn.Module):
 
     def extra_repr(self) -> str:
         """The options, and the kernel's formula."""
-        return f"{self.embed_dim}, num_heads={self.num_heads}, metric={self.metric!r}  # {_WEIGHTINGS[self.metric].formula}"
+        formula = _WEIGHTINGS[self.metric].formula
+        return f"{self.embed_dim}, num_heads={self.num_heads}, metric={self.metric!r}  # {formula}"

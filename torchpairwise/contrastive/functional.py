@@ -1,7 +1,8 @@
 """InfoNCE and NT-Xent: logistic losses of every row against all other rows, without the [N, N] matrix of logits.
 
-Both are written as log(1 + sum of exp(negative - positive)), with the positive pair left out of the streamed sum: the loss is never
-negative and keeps its digits when the rows are well separated, where logsumexp minus the positive would leave rounding noise.
+Both are written as log(1 + sum of exp(negative - positive)), with the positive pair left out of the streamed sum: the
+loss is never negative and keeps its digits when the rows are well separated, where logsumexp minus the positive would
+leave rounding noise.
 """
 
 from __future__ import annotations
@@ -33,29 +34,31 @@ def info_nce(
     Arguments:
         query: [*batch, N, D].
         positive: [*batch, N, D]; row i belongs to query i.
-        negatives: None takes the positives of the other queries in the batch. Otherwise [*batch, M, D], shared by all queries, or with
-            `negative_mode="paired"` [*batch, N, M, D], M for each query.
+        negatives: None takes the positives of the other queries in the batch. Otherwise [*batch, M, D], shared by all
+            queries, or with `negative_mode="paired"` [*batch, N, M, D], M for each query.
         temperature: t > 0, a number or a 0-dim tensor, which may require gradients.
         negative_mode: "unpaired" or "paired"; only read where negatives are given.
         normalize: True compares by cosine similarity, False by dot product.
         reduction: "mean", "sum", or "none" for one loss a query.
 
     Returns:
-        A 0-dim tensor, or [*batch, N] with `reduction="none"`. Half precision inputs are computed and returned in float32. Without
-        queries the mean is 0 with zero gradient, and a query without negatives has loss 0.
+        A 0-dim tensor, or [*batch, N] with `reduction="none"`. Half precision inputs are computed and returned in
+        float32. Without queries the mean is 0 with zero gradient, and a query without negatives has loss 0.
 
-    Errors:
-        ValueError for temperature <= 0, for shapes that do not match and for unknown options.
+    Raises:
+        ValueError: temperature <= 0, shapes that do not match, or an unknown option.
 
     Notes:
-        Memory grows with (N + M) D; gradients of any order, streamed for the first. A zero row has similarity 0 to all and gradient 0.
-        The temperature is read once per call to check it, which waits for the device; compiled code does not check.
+        Memory grows with (N + M) D; gradients of any order, streamed for the first. A zero row has similarity 0 to all
+        and gradient 0. The temperature is read once per call to check it, which waits for the device; compiled code
+        does not check.
 
-    >>> query = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
-    >>> info_nce(query, query, temperature=0.5)  # log(1 + exp(-2))
-    tensor(0.1269)
-    >>> info_nce(query, query, negatives=-query, temperature=0.5, reduction="none")
-    tensor([0.1429, 0.1429])
+    Example:
+        >>> query = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+        >>> info_nce(query, query, temperature=0.5)  # log(1 + exp(-2))
+        tensor(0.1269)
+        >>> info_nce(query, query, negatives=-query, temperature=0.5, reduction="none")
+        tensor([0.1429, 0.1429])
     """
     _check_pair("query", query, "positive", positive)
     _check_options(temperature, reduction)
@@ -85,7 +88,8 @@ def nt_xent(
 ) -> Tensor:
     """NT-Xent, the loss of SimCLR: each of the 2 N views should be closest to the other view of its sample.
 
-    loss_i = -log( exp(s(z_i, z_i') / t) / sum_{j != i} exp(s(z_i, z_j) / t) ),  z = all 2 N rows, z_i' = the other view of z_i
+    loss_i = -log( exp(s(z_i, z_i') / t) / sum_{j != i} exp(s(z_i, z_j) / t) )
+    z = all 2 N rows,  z_i' = the other view of z_i
 
     Arguments:
         first, second: [*batch, N, D], two views of the same N samples; row i of one belongs to row i of the other.
@@ -94,18 +98,20 @@ def nt_xent(
         reduction: "mean", "sum", or "none" for one loss a view, those of `first` before those of `second`.
 
     Returns:
-        A 0-dim tensor, or [*batch, 2 N] with `reduction="none"`. Half precision inputs are computed and returned in float32. A view is
-        never compared with itself, by index; a single sample has loss 0.
+        A 0-dim tensor, or [*batch, 2 N] with `reduction="none"`. Half precision inputs are computed and returned in
+        float32. A view is never compared with itself, by index; a single sample has loss 0.
 
-    Errors:
-        ValueError for temperature <= 0, for shapes that differ and for unknown options.
+    Raises:
+        ValueError: temperature <= 0, shapes that differ, or an unknown option.
 
     Notes:
-        Memory grows with N D; gradients of any order, streamed for the first. See `info_nce` for the check of the temperature.
+        Memory grows with N D; gradients of any order, streamed for the first. See `info_nce` for the check of the
+        temperature.
 
-    >>> first, second = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]])
-    >>> nt_xent(first, second, temperature=0.5)  # log(1 + 2 exp(-2))
-    tensor(0.2395)
+    Example:
+        >>> first, second = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]])
+        >>> nt_xent(first, second, temperature=0.5)  # log(1 + 2 exp(-2))
+        tensor(0.2395)
     """
     _check_pair("first", first, "second", second)
     _check_options(temperature, reduction)
@@ -115,7 +121,10 @@ def nt_xent(
     match = across.diagonal()
     losses = [
         _logistic(match, within.logsumexp(-1, exclude_self=True), across.logsumexp(dim, exclude_self=True))
-        for within, dim in ((_logits(first, None, normalize, temperature), -1), (_logits(second, None, normalize, temperature), -2))
+        for within, dim in (
+            (_logits(first, None, normalize, temperature), -1),
+            (_logits(second, None, normalize, temperature), -2),
+        )
     ]
     return _reduce(torch.cat(losses, -1), reduction)
 
@@ -158,8 +167,8 @@ def _check_options(temperature: float | Tensor, reduction: str) -> None:
 def _check_pair(first_name: str, first: Tensor, second_name: str, second: Tensor) -> None:
     if first.ndim < 2 or first.shape != second.shape:
         raise ValueError(
-            f"{first_name} has shape {list(first.shape)} and {second_name} {list(second.shape)}; expected one shape [*batch, N, D], "
-            f"row i of {second_name} belonging to row i of {first_name}"
+            f"{first_name} has shape {list(first.shape)} and {second_name} {list(second.shape)}; expected one shape "
+            f"[*batch, N, D], row i of {second_name} belonging to row i of {first_name}"
         )
 
 
@@ -173,5 +182,6 @@ def _check_negatives(query: Tensor, negatives: Tensor, mode: str) -> None:
         fits = negatives.shape[-3] == query.shape[-2]
     if not fits:
         raise ValueError(
-            f"negatives has shape {list(negatives.shape)} and query {list(query.shape)}; with negative_mode={mode!r} expected negatives {expected}"
+            f"negatives has shape {list(negatives.shape)} and query {list(query.shape)}; with negative_mode={mode!r} "
+            f"expected negatives {expected}"
         )

@@ -34,13 +34,15 @@ class InfoNCE(nn.Module):
     """`info_nce` as a module.
 
     Arguments:
-        temperature: a number > 0; with `learnable_temperature=True` the start of a learned one, kept positive by an exponential.
+        temperature: a number > 0; with `learnable_temperature=True` the start of a learned one, kept positive by an
+            exponential.
         negative_mode, normalize, reduction: as in `info_nce`.
         learnable_temperature: False by default.
 
-    >>> loss = InfoNCE(temperature=0.2)
-    >>> loss(torch.eye(3), torch.eye(3))
-    tensor(0.0134)
+    Example:
+        >>> loss = InfoNCE(temperature=0.2)
+        >>> loss(torch.eye(3), torch.eye(3))
+        tensor(0.0134)
     """
 
     def __init__(
@@ -79,13 +81,15 @@ class NTXent(nn.Module):
     """`nt_xent` as a module.
 
     Arguments:
-        temperature: a number > 0; with `learnable_temperature=True` the start of a learned one, kept positive by an exponential.
+        temperature: a number > 0; with `learnable_temperature=True` the start of a learned one, kept positive by an
+            exponential.
         normalize, reduction: as in `nt_xent`.
         learnable_temperature: False by default.
 
-    >>> loss = NTXent(temperature=0.2)
-    >>> loss(torch.eye(3), torch.eye(3))
-    tensor(0.0266)
+    Example:
+        >>> loss = NTXent(temperature=0.2)
+        >>> loss(torch.eye(3), torch.eye(3))
+        tensor(0.0266)
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Nearest neighbours as scikit-learn estimators. Parameters, answers, tie rules and errors are scikit-learn's brute-force ones."""
+"""Nearest neighbours as scikit-learn estimators, with scikit-learn's parameters, answers and errors."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ Weights: TypeAlias = str | Callable[[Array], Array] | None
 
 
 class NeighborsEstimator(TensorEstimator):
-    """Base: training rows, and the search among them. Subclasses have the parameters n_neighbors, metric, metric_params, chunk_size."""
+    """Base: training rows, and the search among them. Subclasses declare the parameters named below."""
 
     n_neighbors: int
     metric: Any
@@ -75,7 +75,7 @@ class NeighborsEstimator(TensorEstimator):
     def _remember(self, X: Array, features: Tensor) -> None:
         _check_count(self.n_neighbors)
         if isinstance(self.metric, str) and metric_info(self.metric).kind != "distance":
-            raise ValueError(f"metric is {self.metric!r}, a {metric_info(self.metric).kind}; expected a distance, such as 'euclidean'")
+            raise ValueError(f"metric is {self.metric!r}, a {metric_info(self.metric).kind}; expected a distance such as 'euclidean'")
         self._fit_X = features
         # An empty stand-in that remembers the kind and device of the training data.
         self._template = X.new_empty(0) if isinstance(X, Tensor) else np.empty(0)
@@ -88,13 +88,22 @@ class NeighborsEstimator(TensorEstimator):
         available = self.n_samples_fit_ - (X is None)
         query = None if X is None else self._query_features(X, self._fit_X)
         if k > available:
-            name, relation = ("n_neighbors < n_samples_fit", "<") if X is None else ("n_neighbors <= n_samples_fit", "<=")
+            relation = "<" if X is None else "<="
             n_samples = self.n_samples_fit_ if query is None else query.shape[0]
-            raise ValueError(f"Expected {name}, but n_neighbors = {k}, n_samples_fit = {self.n_samples_fit_}, n_samples = {n_samples}")
+            raise ValueError(
+                f"Expected n_neighbors {relation} n_samples_fit, but n_neighbors = {k}, "
+                f"n_samples_fit = {self.n_samples_fit_}, n_samples = {n_samples}"
+            )
         return self._neighbors_of(query, k)
 
     def _neighbors_of(self, query: Tensor | None, k: int) -> tuple[Tensor, Tensor]:
-        options = {"k": k, "metric": self.metric, "largest": False, "chunk_size": self.chunk_size, **options_of(self.metric_params)}
+        options = {
+            "k": int(k),
+            "metric": self.metric,
+            "largest": False,
+            "chunk_size": self.chunk_size,
+            **options_of(self.metric_params),
+        }
         with torch.no_grad():
             result = knn(self._fit_X, **options) if query is None else knn(query, self._fit_X, **options)
         return result.values, result.indices
@@ -116,9 +125,10 @@ class NearestNeighbors(NeighborsEstimator):
     Notes:
         Memory grows with the rows of training and query data. Every pair is compared.
 
-    >>> search = NearestNeighbors(n_neighbors=1).fit([[0.0], [1.0], [3.0]])
-    >>> search.kneighbors([[2.5]])
-    (array([[0.5]]), array([[2]]))
+    Example:
+        >>> search = NearestNeighbors(n_neighbors=1).fit([[0.0], [1.0], [3.0]])
+        >>> search.kneighbors([[2.5]])
+        (array([[0.5]]), array([[2]]))
     """
 
     def __init__(
@@ -149,8 +159,8 @@ class KNeighborsClassifier(ClassifierMixin, NeighborsEstimator):
 
     Arguments:
         n_neighbors: k, 5 by default.
-        weights: "uniform" (w = 1), "distance" (w = 1 / distance; rows at distance 0, if any, vote alone), or a function from the
-            distances [T, k] to weights [T, k].
+        weights: "uniform" (w = 1), "distance" (w = 1 / distance; rows at distance 0, if any, vote alone), or a function
+            from the distances [T, k] to weights [T, k].
         metric, metric_params, device, chunk_size: as in `NearestNeighbors`.
 
     Attributes:
@@ -161,9 +171,10 @@ class KNeighborsClassifier(ClassifierMixin, NeighborsEstimator):
     Notes:
         Equal votes go to the class that sorts first. Memory grows with the rows of training and query data.
 
-    >>> model = KNeighborsClassifier(n_neighbors=3).fit([[0.0], [1.0], [2.0], [3.0]], ["a", "a", "b", "b"])
-    >>> model.predict([[0.4]]), model.predict_proba([[0.4]]).round(2)
-    (array(['a'], dtype='<U1'), array([[0.67, 0.33]]))
+    Example:
+        >>> model = KNeighborsClassifier(n_neighbors=3).fit([[0.0], [1.0], [2.0], [3.0]], ["a", "a", "b", "b"])
+        >>> model.predict([[0.4]]), model.predict_proba([[0.4]]).round(2)
+        (array(['a'], dtype='<U1'), array([[0.67, 0.33]]))
     """
 
     def __init__(
@@ -198,7 +209,10 @@ class KNeighborsClassifier(ClassifierMixin, NeighborsEstimator):
         return self
 
     def predict(self, X: Array) -> Array:
-        """Classes [T] or [T, outputs]; a tensor if X is one and the classes are numbers. X=None leaves each training row itself out."""
+        """Classes [T] or [T, outputs], as a tensor if X is one and the classes are numbers.
+
+        X=None predicts the training rows, each without itself.
+        """
         template, columns = self._template_of(X), []
         for classes, votes in zip(self._class_list(), self._votes(X), strict=True):
             best = votes.argmax(-1)
@@ -222,7 +236,7 @@ class KNeighborsClassifier(ClassifierMixin, NeighborsEstimator):
         check_is_fitted(self)
         return self._template if X is None else X
 
-    def _class_list(self) -> list[Any]:
+    def _class_list(self) -> Any:
         return self.classes_ if self.outputs_2d_ else [self.classes_]
 
     def _votes(self, X: Array) -> list[Tensor]:
@@ -231,8 +245,8 @@ class KNeighborsClassifier(ClassifierMixin, NeighborsEstimator):
         weights = _weights_of(distances, self.weights, self._template_of(X))
         if bool((weights == 0).all(-1).any()):
             raise ValueError(
-                "All neighbors of some sample is getting zero weights. Please modify 'weights' to avoid this case if you are using a "
-                "user-defined function."
+                "All neighbors of some sample is getting zero weights. Please modify 'weights' to avoid this case if "
+                "you are using a user-defined function."
             )
         codes = self._codes[indices]
         return [
@@ -257,8 +271,9 @@ class KNeighborsRegressor(RegressorMixin, NeighborsEstimator):
     Attributes:
         n_samples_fit_, n_features_in_, feature_names_in_: as in scikit-learn.
 
-    >>> KNeighborsRegressor(n_neighbors=2).fit([[0.0], [1.0], [5.0]], [0.0, 2.0, 9.0]).predict([[0.4]])
-    array([1.])
+    Example:
+        >>> KNeighborsRegressor(n_neighbors=2).fit([[0.0], [1.0], [5.0]], [0.0, 2.0, 9.0]).predict([[0.4]])
+        array([1.])
     """
 
     def __init__(
@@ -320,8 +335,8 @@ def _check_weights(weights: Weights) -> None:
 
 def _warn_of_column(estimator: NeighborsEstimator) -> None:
     warnings.warn(
-        f"A column-vector y was passed to {type(estimator).__name__} when a 1d array was expected. Please change the shape of y to "
-        f"(n_samples,), for example using ravel().",
+        f"A column-vector y was passed to {type(estimator).__name__} when a 1d array was expected. Please change the "
+        f"shape of y to (n_samples,), for example using ravel().",
         DataConversionWarning,
         stacklevel=3,
     )

@@ -27,29 +27,31 @@ def knn(
 
     Arguments:
         X: queries [*batch, N, D].
-        Y: references [*batch, M, D]. None compares the rows of X with each other; a row is then never its own neighbour, by index.
+        Y: references [*batch, M, D]. None compares the rows of X with each other; a row is then never its own
+            neighbour, by index.
         k: number of neighbours, at most M, or N - 1 without Y.
-        metric: a metric's name or a pairwise comparison; the values are its scores ("sqeuclidean" gives squared distances).
-        largest: whether a larger score is nearer; None takes it from the metric: False for distances and comparisons, True for
-            similarities and kernels.
+        metric: a metric's name or a pairwise comparison; the values are its scores ("sqeuclidean" gives squared
+            distances).
+        largest: whether a larger score is nearer; None takes it from the metric: False for distances and comparisons,
+            True for similarities and kernels.
         chunk_size, backend: as in `tp.lazy`.
         options: the metric's, such as gamma.
 
     Returns:
         (values [*batch, N, k], indices [*batch, N, k] int64), a named tuple.
 
-    Errors:
-        ValueError if k is negative or larger than the number of candidates; both numbers are named.
+    Raises:
+        ValueError: k is negative or larger than the number of candidates; both numbers are named.
 
     Notes:
-        Memory grows with N + M. Values have gradients through the chosen pairs, indices have none. Rows with NaN rank last.
+        Memory grows with N + M. Values have gradients through the chosen pairs, indices have none. Rows with NaN rank
+        last.
 
-    >>> knn(torch.tensor([[0.0], [1.0], [3.0]]), k=1).indices.flatten()
-    tensor([1, 0, 1])
+    Example:
+        >>> knn(torch.tensor([[0.0], [1.0], [3.0]]), k=1).indices.flatten()
+        tensor([1, 0, 1])
     """
     if largest is None:
         largest = isinstance(metric, str) and metric_info(metric).kind != "distance"
-    if Y is None and k > X.shape[-2] - 1:
-        raise ValueError(f"k is {k} and X has {X.shape[-2]} rows; without Y a row has N - 1 = {X.shape[-2] - 1} neighbours at most")
     scores = lazy(X, Y, metric, chunk_size=chunk_size, backend=backend, **options)
     return scores.topk(k, largest=largest, exclude_self=Y is None)

@@ -1,0 +1,5 @@
+"""Settings for all tests."""
+
+import torch
+
+torch.manual_seed(0)
