@@ -12,7 +12,7 @@ mode=${1:-plain}
 
 if [ "$mode" = sanitize ]; then
   prefix=$PWD/build/sanitize/prefix
-  cmake -S csrc -B build/sanitize/library -G Ninja -Wno-dev -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE="$python" \
+  cmake -S csrc -B build/sanitize/library -G Ninja -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE="$python" \
     -DTORCHPAIRWISE_SANITIZE=ON -DTORCHPAIRWISE_COMPILER_HAS_AVX512=OFF >/dev/null
   cmake --build build/sanitize/library
   cmake --install build/sanitize/library --prefix "$prefix" >/dev/null
@@ -27,7 +27,7 @@ fi
 torch_root=$("$python" -c 'import os, torch; print(os.path.dirname(torch.__file__))')
 
 build=build/cpp-$mode
-cmake -S tests/cpp -B "$build" -G Ninja -Wno-dev -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_CXX_FLAGS="$flags" \
+cmake -S tests/cpp -B "$build" -G Ninja -DCMAKE_BUILD_TYPE=Release -DCMAKE_PREFIX_PATH="$prefix" -DCMAKE_CXX_FLAGS="$flags" \
   -Dtorchpairwise_TORCH_ROOT="$torch_root" >/dev/null
 cmake --build "$build"
 ctest --test-dir "$build" --output-on-failure --no-tests=error

@@ -110,7 +110,7 @@ build_library() {
   if [ ! -f "$build_dir/build.ninja" ] || [ "$(cat "$build_dir/configured" 2>/dev/null)" != "$wanted" ]; then
     check_compiler
     grep -qsxF "CMAKE_HOME_DIRECTORY:INTERNAL=$root/csrc" "$build_dir/CMakeCache.txt" || rm -rf "$build_dir"/CMakeCache.txt "$build_dir"/CMakeFiles
-    cmake -S csrc -B "$build_dir" -G Ninja -Wno-dev -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE="$python" -DTORCHPAIRWISE_INPLACE=ON \
+    cmake -S csrc -B "$build_dir" -G Ninja -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE="$python" -DTORCHPAIRWISE_INPLACE=ON \
       -DCMAKE_INSTALL_MESSAGE=LAZY -DTORCHPAIRWISE_CUDA="${CUDA:-OFF}" >"$build_dir/configure.log" 2>&1 || {
       cat "$build_dir/configure.log" >&2
       fail "CMake could not configure the build (see above)."

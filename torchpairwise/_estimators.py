@@ -17,6 +17,8 @@ from sklearn.base import BaseEstimator
 from sklearn.utils.validation import validate_data
 from torch import Tensor
 
+from torchpairwise._precision import widened
+
 Array: TypeAlias = Any  # np.ndarray | Tensor, and what scikit-learn turns into an array (lists, frames)
 FLOATING = [np.float64, np.float32]
 
@@ -25,8 +27,7 @@ def to_numpy(data: Array) -> Array:
     """A tensor as the array that scikit-learn checks; anything else as it is."""
     if not isinstance(data, Tensor):
         return data
-    data = data.detach().cpu()
-    return (data.float() if data.dtype in (torch.float16, torch.bfloat16) else data).numpy()
+    return widened(data.detach().cpu()).numpy()
 
 
 def to_tensor(data: Array, device: torch.device | str | None = None, dtype: torch.dtype | None = None) -> Tensor:

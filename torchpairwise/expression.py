@@ -19,6 +19,27 @@ __all__ = ["PairwiseExpression", "lazy"]
 Step = tuple[str, tuple[Tensor, ...], tuple[float, ...]]
 
 
+# Torch functions that an operator between a tensor and an expression arrives as: the method for (expression, tensor) and the one for
+# (tensor, expression).
+_ARITHMETIC = {
+    "add": ("__add__", "__radd__"),
+    "__add__": ("__add__", "__radd__"),
+    "__radd__": ("__radd__", "__add__"),
+    "sub": ("__sub__", "__rsub__"),
+    "__sub__": ("__sub__", "__rsub__"),
+    "rsub": ("__rsub__", "__sub__"),
+    "__rsub__": ("__rsub__", "__sub__"),
+    "mul": ("__mul__", "__rmul__"),
+    "__mul__": ("__mul__", "__rmul__"),
+    "__rmul__": ("__rmul__", "__mul__"),
+    "div": ("__truediv__", "__rtruediv__"),
+    "true_divide": ("__truediv__", "__rtruediv__"),
+    "__truediv__": ("__truediv__", "__rtruediv__"),
+    "__rtruediv__": ("__rtruediv__", "__truediv__"),
+    "__rdiv__": ("__rtruediv__", "__truediv__"),
+}
+
+
 class PairwiseExpression(Consumers):
     """A lazy [..., N, M] matrix of pair scores: sources, elementwise steps and masks. Made by `tp.lazy`; every method returns a new one.
 
@@ -227,17 +248,12 @@ class PairwiseExpression(Consumers):
 
     @classmethod
     def __torch_function__(cls, function: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        method = {
-            "mul": "__rmul__",
-            "add": "__radd__",
-            "sub": "__rsub__",
-            "rsub": "__sub__",
-            "div": "__rtruediv__",
-            "true_divide": "__rtruediv__",
-        }
-        name = getattr(function, "__name__", str(function)).strip("_")
-        if name in method and len(args) == 2 and not kwargs and not isinstance(args[0], cls):
-            return getattr(args[1], method[name])(args[0])
+        name = function.__name__
+        if len(args) == 2 and not kwargs and name in _ARITHMETIC:
+            forward, reflected = _ARITHMETIC[name]
+            if isinstance(args[0], PairwiseExpression):
+                return getattr(args[0], forward)(args[1])
+            return getattr(args[1], reflected)(args[0])
         raise TypeError(
             f"torch.{name} does not take a lazy score matrix; use its methods: nodes such as S.exp() and S * 2, then a consumer such as "
             f"S.sum(-1), S.logsumexp(-1), S.softmax_matmul(V), S.topk(k), or S.dense() to store all N * M values"

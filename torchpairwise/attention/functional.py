@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchpairwise._precision import widened
 from torchpairwise._registry import metric_info
 from torchpairwise.expression import PairwiseExpression, lazy
 
@@ -135,6 +136,8 @@ def kernel_attention(
                 [3.]])
     """
     _check_inputs(query, key, value, mask, None, None)
+    dtype = value.dtype
+    query, key, value = widened(query), widened(key), widened(value)
     kernel = lazy(query, key, metric=metric, chunk_size=chunk_size, backend=backend, **options)
     if mask is not None:
         kernel = kernel.masked(mask)
@@ -142,17 +145,16 @@ def kernel_attention(
         kernel = kernel.mask_columns(key_mask)
     if metric_info(metric).program.endswith("exp"):
         # The logarithm of an exponential is the step before it.
-        return kernel.log().softmax_matmul(value, exclude_self=exclude_self)
-    return _normalized_product(kernel, value, exclude_self)
+        return kernel.log().softmax_matmul(value, exclude_self=exclude_self).to(dtype)
+    return _normalized_product(kernel, value, exclude_self).to(dtype)
 
 
 def _normalized_product(kernel: PairwiseExpression, value: Tensor, exclude_self: bool) -> Tensor:
     """Weighted values divided by the mass of each row, from one product with [value, 1]; 0 where there is no mass."""
-    wide = value.float() if value.dtype in (torch.float16, torch.bfloat16) else value
-    sums = kernel.matmul(torch.cat([wide, torch.ones_like(wide[..., :1])], -1), exclude_self=exclude_self)
+    sums = kernel.matmul(torch.cat([value, torch.ones_like(value[..., :1])], -1), exclude_self=exclude_self)
     mass = sums[..., -1:]
     empty = mass == 0
-    return torch.where(empty, 0.0, sums[..., :-1] / torch.where(empty, 1.0, mass)).to(value.dtype)
+    return torch.where(empty, 0.0, sums[..., :-1] / torch.where(empty, 1.0, mass))
 
 
 def _scaled_scores(

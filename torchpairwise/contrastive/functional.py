@@ -12,6 +12,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from torchpairwise._precision import widened
 from torchpairwise.expression import PairwiseExpression, lazy
 
 Reduction = Literal["none", "mean", "sum"]
@@ -62,7 +63,7 @@ def info_nce(
     """
     _check_pair("query", query, "positive", positive)
     _check_options(temperature, reduction)
-    query, positive = _widened(query), _widened(positive)
+    query, positive = widened(query), widened(positive)
     temperature = _as_operand(temperature, query)
     scores = _logits(query, positive, normalize, temperature)
     match = scores.diagonal()
@@ -70,7 +71,7 @@ def info_nce(
         mass = scores.logsumexp(-1, exclude_self=True)
     else:
         _check_negatives(query, negatives, negative_mode)
-        negatives = _widened(negatives)
+        negatives = widened(negatives)
         if negative_mode == "paired":
             mass = _logits(query.unsqueeze(-2), negatives, normalize, temperature).logsumexp(-1).squeeze(-1)
         else:
@@ -115,7 +116,7 @@ def nt_xent(
     """
     _check_pair("first", first, "second", second)
     _check_options(temperature, reduction)
-    first, second = _widened(first), _widened(second)
+    first, second = widened(first), widened(second)
     temperature = _as_operand(temperature, first)
     across = _logits(first, second, normalize, temperature)
     match = across.diagonal()
@@ -144,10 +145,6 @@ def _reduce(losses: Tensor, reduction: Reduction) -> Tensor:
     return losses.sum() if reduction == "sum" else losses.sum() / max(losses.numel(), 1)
 
 
-def _widened(x: Tensor) -> Tensor:
-    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
-
-
 def _as_operand(temperature: float | Tensor, x: Tensor) -> float | Tensor:
     return temperature.to(x.dtype) if isinstance(temperature, Tensor) else temperature
 
@@ -160,6 +157,7 @@ def _check_options(temperature: float | Tensor, reduction: str) -> None:
             raise ValueError(f"temperature has shape {list(temperature.shape)}; expected a number or a 0-dim tensor")
         if torch.compiler.is_compiling():
             return
+        temperature = temperature.detach()
     if not float(temperature) > 0:
         raise ValueError(f"temperature is {float(temperature)}; expected a number > 0, such as 0.1 (logits are divided by it)")
 

@@ -230,7 +230,7 @@ def _loss_and_gradient(loss_function: Callable[[Tensor, Tensor], Tensor], data: 
 
 
 def digits_to_encode(size: str) -> dict[str, Any]:
-    return {**digits(size), "epochs": {"full": 100, "fast": 15, "tiny": 1}[size]}
+    return {**digits(size), "epochs": {"full": 50, "fast": 15, "tiny": 1}[size]}
 
 
 TASKS = (
