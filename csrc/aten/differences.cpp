@@ -13,8 +13,8 @@
 #include <optional>
 #include <utility>
 
+#include "aten/plan.h"
 #include "aten/transforms.h"
-#include "plan/plan.h"
 #include "source/concept.h"
 
 namespace torchpairwise::aten {
@@ -23,14 +23,14 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// Terms f of one feature: `total` is the sum over the first axis of f(difference), `slope` f'(difference).
+// Terms f of one feature: f(difference) and f'(difference), in place.
 struct SquareTerm {
-  static Tensor total(const Tensor& difference) { return difference.square().sum(0); }
-  static Tensor slope(const Tensor& difference) { return difference * 2; }
+  static void value(Tensor& difference) { difference.square_(); }
+  static void slope(Tensor& difference) { difference.mul_(2); }
 };
 struct AbsoluteTerm {
-  static Tensor total(const Tensor& difference) { return difference.abs().sum(0); }
-  static Tensor slope(const Tensor& difference) { return difference.sgn(); }
+  static void value(Tensor& difference) { difference.abs_(); }
+  static void slope(Tensor& difference) { difference.sgn_(); }
 };
 
 // Features first, so that a block of them is a few contiguous vectors.
@@ -51,7 +51,9 @@ Tensor by_differences(const Tensor& x, const Tensor& y) {
   Tensor scores;
   for (std::int64_t d = 0; d < n_features; d += block) {
     const std::int64_t n = std::min(block, n_features - d);
-    Tensor part = Term::total(xs.narrow(0, d, n) - ys.narrow(0, d, n));
+    Tensor part = xs.narrow(0, d, n) - ys.narrow(0, d, n);
+    Term::value(part);
+    part = n == 1 ? part.squeeze(0) : part.sum(0);
     scores = scores.defined() ? scores.add_(part) : part;
   }
   return scores.defined() ? scores : (xs.sum(0) + ys.sum(0));  // D = 0: zeros of the right shape
@@ -70,7 +72,10 @@ std::pair<Tensor, Tensor> pull_differences(const Tensor& gradient, const Tensor&
   std::vector<Tensor> dx{at::empty_like(xs.narrow(0, 0, 0))}, dy{at::empty_like(ys.narrow(0, 0, 0))};
   for (std::int64_t d = 0; d < n_features; d += block) {
     const std::int64_t n = std::min(block, n_features - d);
-    const Tensor xd = xs.narrow(0, d, n), yd = ys.narrow(0, d, n), part = Term::slope(xd - yd).mul_(gradient);
+    const Tensor xd = xs.narrow(0, d, n), yd = ys.narrow(0, d, n);
+    Tensor part = xd - yd;
+    Term::slope(part);
+    part.mul_(gradient);
     if (wanted.x) dx.push_back(part.sum_to_size(xd.sizes()));
     if (wanted.y) dy.push_back(part.sum_to_size(yd.sizes()).neg());
   }
@@ -126,7 +131,7 @@ void rescue(const Tensor& x, const Tensor& y, const Tensor& near, Tensor& scores
 }
 
 Tensor squared_scores(const Tensor& x, const Tensor& y, bool fast) {
-  const bool may_expand = all_pairs(x, y) && x.size(-1) > 0 && !in_transform() && (fast || x.size(-1) > plan::kDifferenceFeatures);
+  const bool may_expand = all_pairs(x, y) && x.size(-1) > 0 && !in_transform() && (fast || x.size(-1) > kDifferenceFeatures);
   if (!may_expand) return by_differences<SquareTerm>(x, y);
   Gram gram = expand(x, y, shared_centre(x, y));
   if (fast) return gram.scores.clamp_min_(0);
@@ -140,7 +145,7 @@ Tensor squared_scores(const Tensor& x, const Tensor& y, bool fast) {
 
 // dx_i = 2 (x_i sum_j g_ij - sum_j g_ij y_j), from centred rows.
 std::pair<Tensor, Tensor> pull_squared(const Tensor& gradient, const Tensor& x, const Tensor& y, Wanted wanted) {
-  if (!all_pairs(x, y) || x.size(-1) <= plan::kDifferenceFeatures) return pull_differences<SquareTerm>(gradient, x, y, wanted);
+  if (!all_pairs(x, y) || x.size(-1) <= kDifferenceFeatures) return pull_differences<SquareTerm>(gradient, x, y, wanted);
   const at::NoTF32Guard exact_products;
   const Tensor centre = shared_centre(x, y), xs = (x - centre).squeeze(-2), ys = (y - centre).squeeze(-3);
   Tensor dx, dy;

@@ -30,6 +30,10 @@ inline constexpr Index kDeviceWorkspaceBytes = 64 << 20;
 // Reductions along a row and products with V want rows of columns that long; longer ones only make the tile flatter.
 inline constexpr Index kTileColumns = 1024;
 
+// Squared distances: up to this many features their differences, 3 passes over the tile each, cost no more than the product, the norms and
+// the search for pairs to evaluate again.
+inline constexpr Index kDifferenceFeatures = 8;
+
 inline TensorTile tensor_tile(const TensorShape& shape) {
   const Index budget = shape.is_cpu ? kHostWorkspaceBytes : kDeviceWorkspaceBytes;
   const Index most = shape.chunk_size > 0 ? shape.chunk_size : std::max({shape.n_rows, shape.n_columns, Index(1)});
