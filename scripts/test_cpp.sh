@@ -12,7 +12,7 @@ mode=${1:-plain}
 
 if [ "$mode" = sanitize ]; then
   prefix=$PWD/build/sanitize/prefix
-  cmake -S csrc -B build/sanitize/library -G Ninja -DCMAKE_BUILD_TYPE=Release -DPython_EXECUTABLE="$python" \
+  cmake -S csrc -B build/sanitize/library -G Ninja -DCMAKE_BUILD_TYPE=Sanitize -DCMAKE_CXX_FLAGS=-O1 -DPython_EXECUTABLE="$python" \
     -DTORCHPAIRWISE_SANITIZE=ON -DTORCHPAIRWISE_COMPILER_HAS_AVX512=OFF >/dev/null
   cmake --build build/sanitize/library
   cmake --install build/sanitize/library --prefix "$prefix" >/dev/null
