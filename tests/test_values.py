@@ -9,6 +9,7 @@ import oracles
 import pytest
 import torch
 from cases import CASES, METRICS, Case
+from sklearn.datasets import load_digits
 
 import torchpairwise as tp
 
@@ -83,3 +84,13 @@ def test_ties_take_the_lowest_index(metric: str) -> None:
         for largest in (False, True):
             wanted = oracles.topk(exact, np.ones_like(exact, bool), k, largest)[1]
             assert np.array_equal(tp.lazy(X, Y, metric).topk(k, largest=largest).indices.numpy(), wanted)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_ties_of_whole_numbers_are_exact_in_the_gram_form(dtype: torch.dtype) -> None:
+    X = torch.tensor(load_digits().data[:400], dtype=dtype)  # whole numbers from 0 to 16, D = 64, many equal distances
+    exact = oracles.scores("sqeuclidean", X.double().numpy(), X.double().numpy(), GAMMA)
+    wanted = oracles.topk(exact, np.ones_like(exact, bool), 50, False)
+    values, indices = tp.lazy(X, X, "sqeuclidean", backend="native").topk(50, largest=False)
+    assert np.array_equal(values.double().numpy(), wanted[0])
+    assert np.array_equal(indices.numpy(), wanted[1])
