@@ -53,6 +53,7 @@ class NadarayaWatson(RegressorMixin, TensorEstimator):
         predictions have the same form.
 
     Example:
+        >>> from torchpairwise.attention import NadarayaWatson
         >>> import numpy as np
         >>> X, y = np.arange(4.0)[:, None], np.array([0.0, 1.0, 4.0, 9.0])
         >>> NadarayaWatson(lengthscale=0.25).fit(X, y).predict(np.array([[2.0], [100.0]])).round(2)

@@ -67,6 +67,8 @@ def attention(
         values.
 
     Example:
+        >>> import torch
+        >>> from torchpairwise.attention import attention
         >>> query, key, value = torch.eye(2), torch.eye(2), torch.tensor([[1.0], [3.0]])
         >>> attention(query, key, value, metric="sqeuclidean", scale=0.5)  # softmax of (0, -1) and (-1, 0)
         tensor([[1.5379],
@@ -130,6 +132,8 @@ def kernel_attention(
         derivatives are streamed, for every tensor given; higher ones may store N * M values.
 
     Example:
+        >>> import torch
+        >>> from torchpairwise.attention import kernel_attention
         >>> key, value = torch.tensor([[0.0], [1.0]]), torch.tensor([[1.0], [3.0]])
         >>> kernel_attention(torch.tensor([[0.5], [1e4]]), key, value, lengthscale=1.0)
         tensor([[2.],

@@ -53,6 +53,8 @@ class KernelAttention(nn.Module):
         Memory grows with N + M; see `attention`.
 
     Example:
+        >>> import torch
+        >>> from torchpairwise.attention import KernelAttention
         >>> layer = KernelAttention(16, num_heads=4)
         >>> layer(torch.randn(2, 10, 16)).shape
         torch.Size([2, 10, 16])

@@ -55,6 +55,8 @@ def info_nce(
         does not check.
 
     Example:
+        >>> import torch
+        >>> from torchpairwise.contrastive import info_nce
         >>> query = torch.tensor([[1.0, 0.0], [0.0, 1.0]])
         >>> info_nce(query, query, temperature=0.5)  # log(1 + exp(-2))
         tensor(0.1269)
@@ -110,6 +112,8 @@ def nt_xent(
         temperature.
 
     Example:
+        >>> import torch
+        >>> from torchpairwise.contrastive import nt_xent
         >>> first, second = torch.tensor([[1.0, 0.0], [0.0, 1.0]]), torch.tensor([[1.0, 0.0], [0.0, 1.0]])
         >>> nt_xent(first, second, temperature=0.5)  # log(1 + 2 exp(-2))
         tensor(0.2395)

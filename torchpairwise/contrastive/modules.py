@@ -40,6 +40,8 @@ class InfoNCE(nn.Module):
         learnable_temperature: False by default.
 
     Example:
+        >>> import torch
+        >>> from torchpairwise.contrastive import InfoNCE
         >>> loss = InfoNCE(temperature=0.2)
         >>> loss(torch.eye(3), torch.eye(3))
         tensor(0.0134)
@@ -87,6 +89,8 @@ class NTXent(nn.Module):
         learnable_temperature: False by default.
 
     Example:
+        >>> import torch
+        >>> from torchpairwise.contrastive import NTXent
         >>> loss = NTXent(temperature=0.2)
         >>> loss(torch.eye(3), torch.eye(3))
         tensor(0.0266)

@@ -21,11 +21,11 @@ def table_row(task: Task, ours: Measurement, dense: Measurement | None) -> dict[
         twin = {
             "dense": dense.outcome.text,
             "difference": difference(ours.outcome.values, dense.outcome.values),
-            "dense s": f"{dense.seconds:.3f}",
+            "dense s": f"{dense.seconds:.4f}",
             "dense MB": _megabytes(dense),
         }
     row = {"task": task.title, "pairs": ours.pairs, "ours": ours.outcome.text, **twin}
-    row.update({"ours s": f"{ours.seconds:.3f}", "ours MB": _megabytes(ours)})
+    row.update({"ours s": f"{ours.seconds:.4f}", "ours MB": _megabytes(ours)})
     order = ("task", "pairs", "ours", "dense", "difference", "ours s", "dense s", "ours MB", "dense MB")
     return {name: row[name] for name in order}
 

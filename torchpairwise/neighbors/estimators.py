@@ -44,8 +44,7 @@ class NeighborsEstimator(TensorEstimator):
         Returns:
             distances [T, k] and indices [T, k], as tensors if X (or, for None, the training data) is a tensor.
         """
-        check_is_fitted(self)
-        template = self._template if X is None else X
+        template = self._template_of(X)
         distances, indices = self._search(X, n_neighbors)
         return (like(distances, template), like(indices, template)) if return_distance else like(indices, template)
 
@@ -55,10 +54,9 @@ class NeighborsEstimator(TensorEstimator):
         Returns:
             A SciPy CSR matrix, or a torch CSR tensor where the data are tensors.
         """
-        check_is_fitted(self)
+        template = self._template_of(X)
         if mode not in ("connectivity", "distance"):
             raise ValueError(f"mode is {mode!r}; expected 'connectivity' or 'distance'")
-        template = self._template if X is None else X
         distances, indices = self._search(X, n_neighbors)
         values = torch.ones_like(distances) if mode == "connectivity" else distances
         n_rows, k = indices.shape
@@ -71,6 +69,11 @@ class NeighborsEstimator(TensorEstimator):
             parts = (starts.to(template.device), indices[order].to(template.device), values[order].to(template.device))
             return torch.sparse_csr_tensor(*parts, size=shape, check_invariants=True)
         return csr_matrix((to_numpy(values), to_numpy(indices), to_numpy(starts)), shape=shape)
+
+    def _template_of(self, X: Array) -> Array:
+        """What the answer should be like: the queries, or the training data."""
+        check_is_fitted(self)
+        return self._template if X is None else X
 
     def _remember(self, X: Array, features: Tensor) -> None:
         _check_count(self.n_neighbors)
@@ -126,6 +129,7 @@ class NearestNeighbors(NeighborsEstimator):
         Memory grows with the rows of training and query data. Every pair is compared.
 
     Example:
+        >>> from torchpairwise.neighbors import NearestNeighbors
         >>> search = NearestNeighbors(n_neighbors=1).fit([[0.0], [1.0], [3.0]])
         >>> search.kneighbors([[2.5]])
         (array([[0.5]]), array([[2]]))
@@ -172,6 +176,7 @@ class KNeighborsClassifier(ClassifierMixin, NeighborsEstimator):
         Equal votes go to the class that sorts first. Memory grows with the rows of training and query data.
 
     Example:
+        >>> from torchpairwise.neighbors import KNeighborsClassifier
         >>> model = KNeighborsClassifier(n_neighbors=3).fit([[0.0], [1.0], [2.0], [3.0]], ["a", "a", "b", "b"])
         >>> model.predict([[0.4]]), model.predict_proba([[0.4]]).round(2)
         (array(['a'], dtype='<U1'), array([[0.67, 0.33]]))
@@ -232,10 +237,6 @@ class KNeighborsClassifier(ClassifierMixin, NeighborsEstimator):
         """Share of right predictions."""
         return float(accuracy_score(to_numpy(y), to_numpy(self.predict(X)), sample_weight=sample_weight))
 
-    def _template_of(self, X: Array) -> Array:
-        check_is_fitted(self)
-        return self._template if X is None else X
-
     def _class_list(self) -> Any:
         return self.classes_ if self.outputs_2d_ else [self.classes_]
 
@@ -272,6 +273,7 @@ class KNeighborsRegressor(RegressorMixin, NeighborsEstimator):
         n_samples_fit_, n_features_in_, feature_names_in_: as in scikit-learn.
 
     Example:
+        >>> from torchpairwise.neighbors import KNeighborsRegressor
         >>> KNeighborsRegressor(n_neighbors=2).fit([[0.0], [1.0], [5.0]], [0.0, 2.0, 9.0]).predict([[0.4]])
         array([1.])
     """
@@ -304,8 +306,7 @@ class KNeighborsRegressor(RegressorMixin, NeighborsEstimator):
 
     def predict(self, X: Array) -> Array:
         """Averages [T] or [T, C], as a tensor if X is one. X=None leaves each training row itself out."""
-        check_is_fitted(self)
-        template = self._template if X is None else X
+        template = self._template_of(X)
         distances, indices = self._search(X, None)
         weights = _weights_of(distances, self.weights, template).unsqueeze(-1)
         result = (weights * self._targets[indices]).sum(-2) / weights.sum(-2)

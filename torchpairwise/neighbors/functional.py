@@ -48,6 +48,8 @@ def knn(
         last.
 
     Example:
+        >>> import torch
+        >>> from torchpairwise.neighbors import knn
         >>> knn(torch.tensor([[0.0], [1.0], [3.0]]), k=1).indices.flatten()
         tensor([1, 0, 1])
     """
