@@ -1,4 +1,4 @@
-"""From the arguments of `tp.lazy` to the steps of a program, by the metric's record."""
+"""From the arguments of `tp.lazy` to the steps of an expression, by the metric's record."""
 
 from __future__ import annotations
 
@@ -7,57 +7,60 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from torchpairwise._checks import as_scalar, broadcast_batch, check_device, describe, matching, promoted
 from torchpairwise._registry import MetricInfo, metric_info
+from torchpairwise._steps import Step
 from torchpairwise.pairwise import CustomComparison
 
 __all__ = ["bind_features", "lower_metric"]
 
 
 def bind_features(X: Any, Y: Any) -> tuple[Tensor, Tensor, torch.dtype]:
-    """Checks two feature collections; returns them in the dtype of the computation, and the dtype of results."""
-    for name, value in (("X", X), ("Y", Y)):
+    """Checks two collections of features; returns them in the dtype of the computation, and the dtype of results."""
+    for name, value, axis in (("X", X, "N"), ("Y", Y, "M")):
         if value is None and name == "Y":
             continue
         if not isinstance(value, Tensor):
-            raise TypeError(f"{name} is {type(value).__name__}; expected a torch.Tensor [..., rows, features]")
+            raise TypeError(f"{name} is {describe(value)}; expected a torch.Tensor [..., {axis}, D] (rows, features)")
         if value.is_complex():
             raise TypeError(f"{name} has dtype {value.dtype}; complex features are not supported")
         if value.dim() < 2:
             raise ValueError(f"{name} has shape {list(value.shape)}; expected [..., rows, features]")
-    if Y is not None:
-        if X.device != Y.device:
-            raise ValueError(f"X is on {X.device}, but Y is on {Y.device}; move one of them")
-        if X.dtype != Y.dtype:
-            raise TypeError(f"X has dtype {X.dtype}, but Y has {Y.dtype}; convert one of them")
-    dtype = X.dtype if X.is_floating_point() else torch.get_default_dtype()
+    dtype = promoted(X)
     compute = dtype if dtype in (torch.float32, torch.float64) else torch.float32
     rows = X.to(compute)
-    return rows, rows if Y is None or Y is X else Y.to(compute), dtype
+    if Y is None or Y is X:
+        return rows, rows, dtype
+    if X.device != Y.device:
+        raise ValueError(f"X is on {X.device}, but Y is on {Y.device}; move one of them")
+    if promoted(Y) != dtype:
+        raise TypeError(f"X has dtype {X.dtype}, but Y has {Y.dtype}; convert one of them")
+    return rows, Y.to(compute), dtype
 
 
-def lower_metric(X: Any, Y: Any, metric: Any, options: dict[str, Any]) -> tuple[Any, tuple[int, ...], torch.dtype, str]:
+def lower_metric(X: Any, Y: Any, metric: Any, options: dict[str, Any]) -> tuple[tuple[Step, ...], tuple[int, ...], torch.dtype, str]:
     """Steps, shape, dtype and name of a bound metric."""
+    if not isinstance(metric, (str, CustomComparison)):
+        hint = "; wrap a function with tp.make_pairwise" if callable(metric) else ""
+        raise TypeError(f"metric is {describe(metric)}; expected a name of tp.metrics() or a comparison of tp.make_pairwise{hint}")
     rows, columns, dtype = bind_features(X, Y)
+    batch = broadcast_batch(rows.shape[:-2], columns.shape[:-2], "Y")
+    shape = (*batch, rows.shape[-2], columns.shape[-2])
     if isinstance(metric, CustomComparison):
         if options:
-            raise TypeError(f"options {sorted(options)} belong to named metrics; a comparison holds its own")
-        steps: list[Any] = [(f"custom {metric.key}", (rows, columns, *metric.operands()), ())]
-        name = metric.name
-    else:
-        if not isinstance(metric, str):
-            raise TypeError(f"metric is {type(metric).__name__}; expected a name or a comparison of tp.make_pairwise")
-        info = metric_info(metric)
-        if rows.shape[-1] != columns.shape[-1]:
-            raise ValueError(f"X has {rows.shape[-1]} features and Y has {columns.shape[-1]}; both need the same D")
-        steps, name = _named(info, rows, columns, dict(options)), info.name
-    batch = torch.broadcast_shapes(rows.shape[:-2], columns.shape[:-2])
-    return steps, (*batch, rows.shape[-2], columns.shape[-2]), dtype, name
+            raise TypeError(f"option {sorted(options)[0]!r} was given with a comparison; a comparison holds its own parameters")
+        step = Step("custom", (rows, columns, *metric.operands(), *metric.anchor(rows.device)), (), metric)
+        return (step,), shape, dtype, metric.name
+    info = metric_info(metric)
+    if rows.shape[-1] != columns.shape[-1]:
+        raise ValueError(f"X has {rows.shape[-1]} features and Y has {columns.shape[-1]}; both need the same D")
+    return _named(info, rows, columns, dtype, options), shape, dtype, info.name
 
 
-def _named(info: MetricInfo, rows: Tensor, columns: Tensor, options: dict[str, Any]) -> list[Any]:
-    values = _parameters(info, options, rows)
+def _named(info: MetricInfo, rows: Tensor, columns: Tensor, dtype: torch.dtype, options: dict[str, Any]) -> tuple[Step, ...]:
+    values = _parameters(info, options, rows, dtype)
     gamma = values.get("gamma")
-    if isinstance(gamma, Tensor) and gamma.dim() == 1 and gamma.numel() > 1:
+    if isinstance(gamma, Tensor) and gamma.dim() == 1:
         rows, columns = _scale_features(info, rows, columns, gamma)
         values["gamma"] = 1.0
     if info.transform == "normalize":
@@ -65,71 +68,88 @@ def _named(info: MetricInfo, rows: Tensor, columns: Tensor, options: dict[str, A
         rows, zero_rows = _normalize(rows)
         columns, zero_columns = (rows, zero_rows) if same else _normalize(columns)
         values.update(zero_rows=zero_rows, zero_columns=zero_columns)
-    steps: list[Any] = [(info.source, (rows, columns), ())]
+    steps = [Step(info.source, (rows, columns))]
     for text in info.program.split("; ") if info.program else []:
-        name, *arguments = text.split(" ")
+        word, *arguments = text.split(" ")
         tensors: list[Tensor] = []
-        constants: list[float] = []
+        numbers: list[float] = []
         for argument in arguments:
             value = _value(argument, values)
-            (tensors if isinstance(value, Tensor) else constants).append(value)
-        steps.append((name, tuple(tensors), tuple(constants)))
-    return steps
+            if isinstance(value, Tensor):
+                tensors.append(value)
+            else:
+                numbers.append(value)
+        steps.append(Step(word, tuple(tensors), tuple(numbers)))
+    return tuple(steps)
 
 
 def _value(argument: str, values: dict[str, Any]) -> Any:
+    """An argument of a program: a parameter, a parameter with a minus sign, or a number."""
     name = argument.removeprefix("-")
     if name not in values:
         return float(argument)
     return -values[name] if argument.startswith("-") else values[name]
 
 
-def _parameters(info: MetricInfo, options: dict[str, Any], features: Tensor) -> dict[str, Any]:
-    accepted = [p.name for p in info.parameters]
-    width = "gamma" in accepted and info.parameters[0].meaning.startswith("width")
-    if width and options.get("lengthscale") is not None:
-        if options.get("gamma") is not None:
+def _parameters(info: MetricInfo, options: dict[str, Any], features: Tensor, dtype: torch.dtype) -> dict[str, Any]:
+    """Numbers, 0-dim tensors, or a vector gamma, by name; defaults where nothing was given."""
+    accepted = [parameter.name for parameter in info.parameters]
+    has_width = any(parameter.name == "gamma" and parameter.meaning.startswith("width") for parameter in info.parameters)
+    for option in options:
+        if option not in accepted and not (has_width and option == "lengthscale"):
+            known = ", ".join([*accepted, *(["lengthscale"] if has_width else [])]) or "no options"
+            raise TypeError(f"metric {info.name!r} has no option {option!r}; it takes {known}")
+    given = {name: value for name, value in options.items() if value is not None}
+    if "lengthscale" in given:
+        if "gamma" in given:
             raise ValueError("gamma and lengthscale were both given; gamma = 1 / (2 lengthscale^2), give one")
-        lengthscale = options.pop("lengthscale")
-        options["gamma"] = 0.5 / lengthscale**2
-    options.pop("lengthscale", None) if width else None
-    unknown = sorted(set(options) - set(accepted))
-    if unknown:
-        known = ", ".join([*accepted, *(["lengthscale"] if width else [])]) or "no options"
-        raise TypeError(f"metric {info.name!r} has no option {unknown[0]!r}; it takes {known}")
+        lengthscale = _parameter("lengthscale", given.pop("lengthscale"), True, features, dtype)
+        if not isinstance(lengthscale, Tensor) and lengthscale == 0:
+            raise ValueError("lengthscale is 0; expected a number > 0")
+        given["gamma"] = 0.5 / lengthscale**2
     n_features = max(1, features.shape[-1])
     values: dict[str, Any] = {}
     for parameter in info.parameters:
-        value = options.get(parameter.name)
-        if value is None:
-            value = 1.0 / n_features if parameter.value == "1/D" else float(parameter.value)
-        values[parameter.name] = _number(value, parameter.name, features)
+        default = 1.0 / n_features if parameter.value == "1/D" else float(parameter.value)
+        vector = has_width and parameter.name == "gamma"
+        values[parameter.name] = _parameter(parameter.name, given.get(parameter.name, default), vector, features, dtype)
     return values
 
 
-def _number(value: Any, name: str, features: Tensor) -> Any:
-    if not isinstance(value, Tensor):
-        return float(value)
-    if name == "degree":
+def _parameter(name: str, value: Any, may_be_vector: bool, features: Tensor, dtype: torch.dtype) -> Any:
+    if isinstance(value, Tensor) and name == "degree":
         raise TypeError("degree is a tensor; expected a number")
-    if value.numel() == 1 and value.dim() <= 1:
-        return value.reshape(()).to(features)
-    if name == "gamma" and value.dim() == 1 and value.shape[0] == features.shape[-1]:
-        return value.to(features)
-    raise ValueError(f"{name} has shape {list(value.shape)}; expected a number, a 0-dim tensor or a vector [{features.shape[-1]}]")
+    n_features = features.shape[-1]
+    if not isinstance(value, Tensor) or value.dim() == 0 or (value.dim() == 1 and value.shape[0] == 1):
+        return as_scalar(value, name, features)
+    if may_be_vector and value.dim() == 1 and value.shape[0] == n_features:
+        return matching(value, name, features, dtype)
+    vector = f" or a vector [{n_features}]" if may_be_vector else ""
+    raise ValueError(f"{name} has shape {list(value.shape)}; expected a number, a 0-dim tensor{vector}")
 
 
 def _scale_features(info: MetricInfo, rows: Tensor, columns: Tensor, gamma: Tensor) -> tuple[Tensor, Tensor]:
-    """One width a feature: scaled features, with gradient 0 where a width is 0."""
-    if info.source == "linear":
-        raise ValueError(f"gamma is a vector; metric {info.name!r} takes one number")
+    """One width a feature: scaled features, with gradient 0 where a width is 0. A negative width gives NaN.
+
+    The features are moved to the middle of the columns first: scaling rounds them, and far from the origin that would cost digits of the
+    differences.
+    """
     factor = gamma
     if info.source == "sqeuclidean":
-        positive = gamma > 0
-        factor = torch.where(positive, torch.where(positive, gamma, 1.0).sqrt(), 0.0)
+        zero = gamma == 0
+        factor = torch.where(zero, 0.0, torch.where(zero, 1.0, gamma).sqrt())
     same = rows is columns
-    rows = rows * factor
-    return rows, rows if same else columns * factor
+    check_device(gamma, "gamma", rows)
+    middle = _middle(columns)
+    rows = (rows - middle) * factor
+    return rows, rows if same else (columns - middle) * factor
+
+
+def _middle(x: Tensor) -> Tensor:
+    """The mean of the finite entries of each feature, as a constant."""
+    features = x.detach().flatten(0, -2)
+    finite = features.isfinite()
+    return torch.where(finite, features, 0.0).sum(0) / finite.sum(0).clamp(min=1)
 
 
 def _normalize(x: Tensor) -> tuple[Tensor, Tensor]:

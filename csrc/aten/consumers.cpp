@@ -14,9 +14,9 @@ namespace torchpairwise::aten {
 namespace {
 
 template <class Reduction>
-constexpr ConsumerEntry streamed() {
+constexpr ConsumerEntry streamed(int logsumexp = -1) {
   return {Reduction::kInfo.name, Reduction::neutral,   Reduction::reduce, Reduction::merge,
-          Reduction::finish,     Reduction::cotangent, Reduction::whole};
+          Reduction::finish,     Reduction::cotangent, Reduction::whole,  logsumexp};
 }
 
 // Gradients of selections go to the selected pairs alone: pairs.h.
@@ -24,8 +24,9 @@ constexpr ConsumerEntry selection(const ConsumerInfo& info) {
   return {info.name, Topk::neutral, Topk::reduce, Topk::merge, Topk::finish, nullptr, nullptr};
 }
 
-constexpr ConsumerEntry kEntries[] = {streamed<Sum>(),           streamed<Mean>(),    streamed<LogSumExp>(), streamed<Matmul>(),
-                                      streamed<SoftmaxMatmul>(), selection(kMinInfo), selection(kMaxInfo),   selection(kTopkInfo)};
+constexpr ConsumerEntry kEntries[] = {streamed<Sum>(),     streamed<Mean>(),           streamed<LogSumExp>(0),
+                                      streamed<Matmul>(),  streamed<SoftmaxMatmul>(1), selection(kMinInfo),
+                                      selection(kMaxInfo), selection(kTopkInfo)};
 
 }  // namespace
 

@@ -44,6 +44,8 @@ struct Rows {
 // By result: gradients and saved results [*batch, r, ...]; undefined where there are none.
 struct ResultGradients {
   std::vector<Tensor> gradients, saved;
+  // sum_j exp(s_ij - logsumexp_i) where the rounding of a large logsumexp makes it differ from 1; undefined where it does not.
+  Tensor total;
 };
 
 struct Cotangent {
@@ -59,6 +61,7 @@ struct ConsumerEntry {
   std::vector<Tensor> (*finish)(const State&, const Rows&);
   Cotangent (*cotangent)(const ScoreTile&, const ResultGradients&);
   std::vector<Tensor> (*whole)(const ScoreTile&);
+  int logsumexp = -1;  // number of the result that is the row's logsumexp
 };
 
 // The entry of a call's consumer. `diagonal` and `dense` reduce nothing and have none.

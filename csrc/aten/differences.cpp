@@ -25,7 +25,7 @@ using torch::autograd::variable_list;
 
 // Terms f of one feature: f(difference) and f'(difference), in place.
 struct SquareTerm {
-  static void value(Tensor& difference) { difference.square_(); }
+  static void value(Tensor& difference) { difference.mul_(difference); }
   static void slope(Tensor& difference) { difference.mul_(2); }
 };
 struct AbsoluteTerm {
@@ -93,6 +93,14 @@ Tensor shared_centre(const Tensor& x, const Tensor& y) {
   return centre;
 }
 
+// The centre in multiples of a quarter of the spread (a power of two). Whole numbers stay exact, and with them the ties between equal
+// distances; any point near the rows will do.
+Tensor rounded(const Tensor& centre, const Tensor& y) {
+  const Tensor spread = (y.nan_to_num(0, 0, 0) - centre).abs().amax();
+  const Tensor quantum = spread / std::get<0>(spread.frexp()) * 0.125;  // spread / its mantissa: exactly a power of two
+  return at::where(quantum.gt(0).logical_and(quantum.isfinite()), (centre / quantum).round() * quantum, centre);
+}
+
 struct Gram {
   Tensor x, y;    // centred rows [*batch, r, D] and [*batch, c, D]
   Tensor norms;   // |x_i|^2 + |y_j|^2
@@ -133,7 +141,7 @@ void rescue(const Tensor& x, const Tensor& y, const Tensor& near, Tensor& scores
 Tensor squared_scores(const Tensor& x, const Tensor& y, bool fast) {
   const bool may_expand = all_pairs(x, y) && x.size(-1) > 0 && !in_transform() && (fast || x.size(-1) > kDifferenceFeatures);
   if (!may_expand) return by_differences<SquareTerm>(x, y);
-  Gram gram = expand(x, y, shared_centre(x, y));
+  Gram gram = expand(x, y, rounded(shared_centre(x, y), y));
   if (fast) return gram.scores.clamp_min_(0);
   constexpr Index kFew = 8;  // more than one pair in 8: the whole tile by differences costs less than a list
   const Tensor near = gram.scores.gt(gram.norms.mul_(kRescueRatio)).logical_not_();

@@ -9,6 +9,7 @@
 #include "aten/masks.h"
 #include "aten/pairs.h"
 #include "aten/selections.h"
+#include "aten/softmax.h"
 #include "aten/tiles.h"
 #include "aten/transforms.h"
 
@@ -29,7 +30,10 @@ class Replay {
 
   void run() {
     const TensorTile plan = plan_replay(operands_);
+    const int logsumexp = is(call_, kDenseInfo) ? -1 : consumer_entry(call_).logsumexp;
+    const bool totals = logsumexp >= 0 && needs_totals(saved_[logsumexp]);
     for_each_row_tile(operands_, plan, operands_.n_rows(), [&](const Tile& rows) {
+      if (totals) total_ = total_of(rows, plan.columns, results_.part(saved_[logsumexp], logsumexp, rows));
       for_each_column_tile(rows, plan.columns, [&](const Tile& tile) {
         const Coverage coverage = coverage_of(operands_, tile);
         if (coverage != Coverage::kEmpty) replay_tile(tile, coverage);
@@ -38,6 +42,20 @@ class Replay {
   }
 
  private:
+  // sum_j exp(s_ij - logsumexp_i)
+  Tensor total_of(const Tile& rows, Index columns, const Tensor& logsumexp) const {
+    Tensor total = at::zeros(logsumexp.sizes(), logsumexp.options().dtype(at::kDouble));
+    for_each_column_tile(rows, columns, [&](const Tile& tile) {
+      const Coverage coverage = coverage_of(operands_, tile);
+      if (coverage == Coverage::kEmpty) return;
+      const Aligned aligned = operands_.align(tile);
+      const Tensor keep = coverage == Coverage::kFull ? Tensor() : keep_of(operands_, aligned);
+      const ScoreTile scores(call_, evaluate(call_, aligned, keep, {}), keep);
+      total.add_(softmax_weights(scores, logsumexp, Tensor()).sum(-1));
+    });
+    return total.masked_fill_(total.eq(0), 1).to(logsumexp.scalar_type());
+  }
+
   // A mask selects the gradient of left-out pairs to 0; where one of their derivatives is infinite the sums are NaN all the same. Such a
   // tile is evaluated again with every left-out pair replaced by a harmless one.
   void replay_tile(const Tile& tile, Coverage coverage) {
@@ -51,10 +69,13 @@ class Replay {
     for (const Index length : tile.batch.length) n_batches *= length;
     const Index rows = std::max<Index>(1, plan.rows * plan.batches / n_batches);
     Tile part = tile;
+    const Tensor total = total_;
     for (part.row = tile.row; part.row < tile.row + tile.n_rows; part.row += rows) {
       part.n_rows = std::min(rows, tile.row + tile.n_rows - part.row);
+      if (total.defined()) total_ = total.narrow(-1, part.row - tile.row, part.n_rows);
       gradients_.add(part, differentiate(part, coverage, Guard::kPairs, false));
     }
+    total_ = total;
   }
 
   // Gradients of the needed operands of a tile; those of the values are added on the way if `with_values`.
@@ -74,7 +95,7 @@ class Replay {
     const at::NoGradGuard no_gradients;
     ScoreTile x(call_, scores, keep);
     x.finite = finite_;
-    const ResultGradients given{results_.parts(given_, tile), results_.parts(saved_, tile)};
+    const ResultGradients given{results_.parts(given_, tile), results_.parts(saved_, tile), total_};
     x.values = operands_.values_of(tile);
     Cotangent out = is(call_, kDenseInfo) ? Cotangent{given.gradients[0], Tensor()} : consumer_entry(call_).cotangent(x, given);
     if (with_values && gradients_.needs_values() && given.gradients[0].defined())
@@ -89,6 +110,7 @@ class Replay {
   const std::vector<Tensor>&given_, &saved_;
   Gradients& gradients_;
   bool finite_;
+  Tensor total_;  // of the rows that are being replayed: ResultGradients::total
 };
 
 // Gradients of min, max, topk and diagonal belong to listed pairs.

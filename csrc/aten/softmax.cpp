@@ -28,12 +28,6 @@ State summed(const ScoreTile& tile, Tensor& weights) {
   return {maximum, weights.sum(-1).to(at::kDouble)};
 }
 
-// P_j = exp(s_j - logsumexp). A row whose logsumexp is infinite has no weights.
-Tensor weights_of(const ScoreTile& tile, const Tensor& logsumexp) {
-  const Tensor infinite = logsumexp.isinf().unsqueeze(-1);
-  return (tile.filled(-kInfinity) - logsumexp.unsqueeze(-1)).exp_().masked_fill_(infinite, 0);
-}
-
 // Recorded: rows without a finite logsumexp take no part in it.
 struct Normalised {
   Tensor weights;  // exp(s - m); 0 in those rows
@@ -56,6 +50,21 @@ Normalised normalise(const ScoreTile& tile) {
 
 }  // namespace
 
+Tensor softmax_weights(const ScoreTile& tile, const Tensor& logsumexp, const Tensor& total) {
+  const Tensor infinite = logsumexp.isinf().unsqueeze(-1);
+  const Tensor weights = (tile.filled(-kInfinity) - logsumexp.unsqueeze(-1)).exp_().masked_fill_(infinite, 0);
+  return total.defined() ? weights / total.unsqueeze(-1) : weights;
+}
+
+bool needs_totals(const Tensor& logsumexp) {
+  constexpr double kError = 1e-4;  // of a weight: half an ulp of the logsumexp
+  const double largest =
+      2 * kError /
+      (logsumexp.scalar_type() == at::kDouble ? std::numeric_limits<double>::epsilon() : std::numeric_limits<float>::epsilon());
+  const Tensor size = logsumexp.abs();
+  return size.gt(largest).logical_and(size.lt(kInfinity)).any().item<bool>();
+}
+
 State LogSumExp::neutral(const Rows& rows) {
   return {at::full(rows.sizes, -kInfinity, rows.options), at::zeros(rows.sizes, rows.options.dtype(at::kDouble))};
 }
@@ -69,7 +78,7 @@ State LogSumExp::merge(const State& a, const State& b, const Call&) {
 }
 std::vector<Tensor> LogSumExp::finish(const State& state, const Rows&) { return {state[1].log() + shift_of(state[0])}; }
 Cotangent LogSumExp::cotangent(const ScoreTile& tile, const ResultGradients& x) {
-  return {weights_of(tile, x.saved[0]) * x.gradients[0].unsqueeze(-1), Tensor()};
+  return {softmax_weights(tile, x.saved[0], x.total) * x.gradients[0].unsqueeze(-1), Tensor()};
 }
 std::vector<Tensor> LogSumExp::whole(const ScoreTile& tile) { return {normalise(tile).logsumexp}; }
 
@@ -97,7 +106,7 @@ std::vector<Tensor> SoftmaxMatmul::finish(const State& state, const Rows&) {
 }
 // G_j = P_j (gradient . V_j - gradient . output + gradient of the logsumexp)
 Cotangent SoftmaxMatmul::cotangent(const ScoreTile& tile, const ResultGradients& x) {
-  const Tensor weights = weights_of(tile, x.saved[1]);
+  const Tensor weights = softmax_weights(tile, x.saved[1], x.total);
   Tensor inner;
   if (x.gradients[0].defined()) inner = product(x.gradients[0], tile.values.mT()) - (x.gradients[0] * x.saved[0]).sum(-1, true);
   if (x.gradients[1].defined()) inner = inner.defined() ? inner + x.gradients[1].unsqueeze(-1) : x.gradients[1].unsqueeze(-1);

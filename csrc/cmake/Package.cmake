@@ -15,7 +15,7 @@ set_target_properties(torchpairwise PROPERTIES
 
 install(TARGETS torchpairwise LIBRARY DESTINATION ${package_dir}/lib)
 install(FILES "${CMAKE_CURRENT_BINARY_DIR}/generated/_build_info.json" DESTINATION ${package_dir})
-install(DIRECTORY api/ DESTINATION ${package_dir}/include/torchpairwise FILES_MATCHING PATTERN "*.h")
+install(DIRECTORY api/torchpairwise DESTINATION ${package_dir}/include FILES_MATCHING PATTERN "*.h")
 
 configure_package_config_file(cmake/torchpairwiseConfig.cmake.in generated/torchpairwiseConfig.cmake INSTALL_DESTINATION ${config_dir})
 write_basic_package_version_file(generated/torchpairwiseConfigVersion.cmake COMPATIBILITY SameMinorVersion)

@@ -1,4 +1,5 @@
 // The kernels of every device: check the arguments, ask which path may run, and run it.
+#include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/library.h>
 
 #include "aten/aten.h"
@@ -11,6 +12,9 @@ namespace {
 
 using at::Tensor;
 
+// Autocast must not choose the dtype of the products inside: operands come in the dtype of the computation.
+using NoAutocast = c10::impl::ExcludeDispatchKeyGuard;
+
 class ConsumerKernel : public c10::OperatorKernel {
  public:
   explicit ConsumerKernel(const ConsumerInfo& info) : info_(info) {}
@@ -18,6 +22,7 @@ class ConsumerKernel : public c10::OperatorKernel {
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
     const Arguments arguments = read_arguments(info_, op.schema(), *stack);
     validate(arguments);
+    const NoAutocast guard(c10::autocast_dispatch_keyset);
     const Call call = make_call(arguments);
     const Choice choice = choose(call);
     const std::vector<Tensor> results = choice.native ? cpu_forward(call) : aten::forward(call);
@@ -32,6 +37,7 @@ class ConsumerKernel : public c10::OperatorKernel {
 void replay_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   const ReplayArguments arguments = read_replay(op.schema(), *stack);
   validate(arguments);
+  const NoAutocast guard(c10::autocast_dispatch_keyset);
   const Call call = make_call(arguments.forward);
   const bool native = choose(call).native && !is_selection(*call.consumer);
   const auto path = native ? cpu_replay : aten::replay;

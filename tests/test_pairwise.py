@@ -1,0 +1,253 @@
+"""Comparisons written in Python: values, gradients, modules that a function uses, modes, copies, and how long they live."""
+
+from __future__ import annotations
+
+import functools
+import gc
+import pickle
+import weakref
+from copy import deepcopy
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import torchpairwise as tp
+from torchpairwise import pairwise
+
+FORMS = pytest.mark.parametrize("form", ["broadcast", "vmap"])
+
+
+def chebyshev(x: Tensor, y: Tensor) -> Tensor:
+    return (x - y).abs().amax(-1)
+
+
+class Weighted(nn.Module):
+    """f(x, y) = sum_d |x_d - y_d| w_d b_d, b a buffer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.tensor([1.0, 2.0, 0.5], dtype=torch.float64))
+        self.register_buffer("factor", torch.tensor(2.0, dtype=torch.float64))
+
+    def forward(self, x: Tensor, y: Tensor) -> Tensor:
+        return ((x - y).abs() * self.weight * self.factor).sum(-1)
+
+
+def samples(n: int, *batch: int) -> Tensor:
+    return torch.randn(*batch, n, 3, dtype=torch.float64, generator=torch.Generator().manual_seed(n))
+
+
+def weighted(X: Tensor, Y: Tensor, weight: Tensor) -> Tensor:
+    return ((X.unsqueeze(-2) - Y.unsqueeze(-3)).abs() * weight * 2).sum(-1)
+
+
+@FORMS
+@pytest.mark.parametrize("chunk_size", [None, 1, 2, 100])
+def test_values_of_every_consumer(form: str, chunk_size: int | None) -> None:
+    X, Y = samples(5, 2, 1), samples(7, 3)
+    V = torch.randn(7, 2, dtype=torch.float64)
+    wanted = (X.unsqueeze(-2) - Y.unsqueeze(-3)).abs().amax(-1)
+    comparison = tp.make_pairwise(chebyshev, pairwise=form)
+    S = tp.lazy(X, Y, comparison, chunk_size=chunk_size)
+    assert S.shape == wanted.shape and S.metric == "chebyshev"
+    torch.testing.assert_close(comparison(X, Y), wanted)
+    for got, dense in (
+        (S.dense(), wanted),
+        (S.sum(-1), wanted.sum(-1)),
+        (S.mean(-2), wanted.mean(-2)),
+        (S.logsumexp(-1), wanted.logsumexp(-1)),
+        (S @ V, wanted @ V),
+        ((-S).softmax_matmul(V), (-wanted).softmax(-1) @ V),
+        (S.min(-1).values, wanted.amin(-1)),
+        (S.topk(3).values, wanted.topk(3).values),
+        (S.diagonal(), wanted.diagonal(dim1=-2, dim2=-1)),
+        (S.T.sum(-1), wanted.sum(-2)),
+        ((S * tp.lazy(X, Y, "linear") + 1.0).sum(), (wanted * (X @ Y.mT) + 1).sum((-1, -2))),
+    ):
+        torch.testing.assert_close(got, dense)
+    i, j = torch.arange(5)[:, None], torch.arange(7)
+    torch.testing.assert_close(S.masked(tp.masks.causal()).sum(-1), torch.where(j <= i + 2, wanted, 0.0).sum(-1))
+
+
+def test_a_comparison_need_not_be_symmetric() -> None:
+    X, Y = samples(4), samples(6)
+    S = tp.lazy(X, Y, tp.make_pairwise(lambda x, y: x[..., 0] - 3 * y[..., 1]))
+    wanted = X[:, None, 0] - 3 * Y[:, 1]
+    torch.testing.assert_close(S.T.dense(), wanted.T)
+    torch.testing.assert_close(S.sum(-2), wanted.sum(-2))
+
+
+@FORMS
+def test_gradients_of_features_parameters_and_buffers(form: str) -> None:
+    module = Weighted()
+    S = tp.lazy(samples(4).requires_grad_(), samples(5), tp.make_pairwise(module, pairwise=form), chunk_size=2)
+    X, Y = samples(4).requires_grad_(), samples(5)
+    for ours, dense in (
+        (lambda S: S.logsumexp(-1), lambda s: s.logsumexp(-1)),
+        (lambda S: S.min(-1).values, lambda s: s.amin(-1)),
+        (lambda S: S.softmax_matmul(Y), lambda s: s.softmax(-1) @ Y),
+    ):
+        S = tp.lazy(X, Y, tp.make_pairwise(module, pairwise=form), chunk_size=2)
+        got = torch.autograd.grad(ours(S).sum(), (X, module.weight))
+        wanted = torch.autograd.grad(dense(weighted(X, Y, module.weight)).sum(), (X, module.weight))
+        torch.testing.assert_close(got, wanted)
+
+
+def test_second_derivatives() -> None:
+    module = Weighted()
+    comparison = tp.make_pairwise(lambda x, y: module(x, y).square())
+    X, Y = samples(3).requires_grad_(), samples(4)
+
+    def penalty(scores: Tensor) -> tuple[Tensor, ...]:
+        (gradient,) = torch.autograd.grad(scores.sum(), X, create_graph=True)
+        return torch.autograd.grad(gradient.square().sum(), (X, module.weight))
+
+    got = penalty(tp.lazy(X, Y, comparison).logsumexp(-1))
+    torch.testing.assert_close(got, penalty(weighted(X, Y, module.weight).square().logsumexp(-1)))
+
+
+class Method:
+    def __init__(self) -> None:
+        self.head = Weighted()
+
+    def compare(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.head(x, y)
+
+    def __call__(self, x: Tensor, y: Tensor) -> Tensor:
+        return self.head(x, y)
+
+
+def with_keyword(x: Tensor, y: Tensor, head: nn.Module) -> Tensor:
+    return head(x, y)
+
+
+@pytest.mark.parametrize("kind", ["closure", "default", "partial", "method of module", "callable object"])
+def test_modules_that_a_function_uses_get_gradients(kind: str) -> None:
+    module, thing = Weighted(), Method()
+    functions = {
+        "closure": lambda x, y: module(x, y),
+        "default": lambda x, y, head=module: head(x, y),
+        "partial": functools.partial(with_keyword, head=module),
+        "method of module": module.forward,
+        "callable object": thing,
+    }
+    if kind == "callable object":
+        module = thing.head
+    X, Y = samples(4), samples(5)
+    S = tp.lazy(X, Y, tp.make_pairwise(functions[kind]))
+    assert S.requires_grad
+    (got,) = torch.autograd.grad(S.logsumexp(-1).sum(), module.weight)
+    (wanted,) = torch.autograd.grad(weighted(X, Y, module.weight).logsumexp(-1).sum(), module.weight)
+    torch.testing.assert_close(got, wanted)
+
+
+def test_training_changes_the_scores() -> None:
+    module = Weighted()
+    comparison = tp.make_pairwise(module)
+    X = samples(4)
+    before = tp.lazy(X, metric=comparison).sum()
+    with torch.no_grad():
+        module.weight.mul_(3)
+    torch.testing.assert_close(tp.lazy(X, metric=comparison).sum(), 3 * before)
+
+
+@FORMS
+def test_modes(form: str) -> None:
+    comparison = tp.make_pairwise(chebyshev, symmetric=True, zero_diagonal=True, pairwise=form)
+    X, Y = samples(5, 2), samples(5)
+    dense = comparison(X, Y)
+    assert dense.shape == (2, 5, 5)
+    torch.testing.assert_close(comparison(X, Y, mode="paired"), dense.diagonal(dim1=-2, dim2=-1))
+    torch.testing.assert_close(comparison(X[0, 1], Y[2], mode="single"), dense[0, 1, 2])
+    i, j = torch.triu_indices(5, 5, 1)
+    torch.testing.assert_close(comparison(Y, mode="condensed"), comparison(Y)[i, j])
+    assert tp.make_pairwise(chebyshev, mode="single")(X[0, 0], Y[0]).shape == ()
+    assert "chebyshev" in repr(comparison)
+
+
+@FORMS
+def test_empty_collections(form: str) -> None:
+    comparison = tp.make_pairwise(chebyshev, pairwise=form)
+    X = samples(3).requires_grad_()
+    assert comparison(X, X[:0]).shape == (3, 0)
+    assert tp.lazy(X, X[:0], comparison).sum(-1).tolist() == [0, 0, 0]
+    assert tp.lazy(X[:0], X, comparison).sum(-1).requires_grad
+
+
+def test_features_may_differ_in_size() -> None:
+    project = tp.make_pairwise(lambda x, y: (x[..., :2] * y).sum(-1))
+    X, Y = samples(3), samples(4)[:, :2]
+    torch.testing.assert_close(tp.lazy(X, Y, project).sum(-1), (X[:, :2] @ Y.T).sum(-1))
+
+
+def test_half_precision_is_computed_in_float32() -> None:
+    seen = []
+    comparison = tp.make_pairwise(lambda x, y: (seen.append(x.dtype), chebyshev(x, y))[1])
+    assert tp.lazy(samples(3).half(), samples(4).half(), comparison).sum(-1).dtype == torch.float16
+    assert set(seen) == {torch.float32}
+
+
+def test_transforms_of_torch_func() -> None:
+    X, Y = samples(3), samples(4)
+    broadcast, mapped = (tp.make_pairwise(chebyshev, pairwise=form) for form in ("broadcast", "vmap"))
+
+    def loss(X: Tensor, comparison: tp.CustomComparison = broadcast) -> Tensor:
+        return tp.lazy(X, Y, comparison).logsumexp(-1).sum()
+
+    def dense(X: Tensor) -> Tensor:
+        return chebyshev(X[:, None], Y).logsumexp(-1).sum()
+
+    torch.testing.assert_close(torch.func.grad(loss)(X), torch.func.grad(dense)(X))
+    torch.testing.assert_close(torch.func.jvp(loss, (X,), (X,)), torch.func.jvp(dense, (X,), (X,)))
+    with pytest.raises(NotImplementedError, match="torch.vmap over .* chebyshev; give X and Y batch dimensions"):
+        torch.vmap(loss)(samples(3, 2))
+    with pytest.raises(NotImplementedError, match='transforms over .* pairwise="vmap"; write it as a broadcast'):
+        torch.func.grad(lambda X: loss(X, mapped))(X)
+
+
+# Life
+
+
+def test_a_comparison_lives_as_long_as_what_needs_it() -> None:
+    module = Weighted()
+    X = samples(3).requires_grad_()
+    comparison = tp.make_pairwise(lambda x, y: module(x, y))
+    key, gone = comparison.key, weakref.ref(comparison)
+    S = tp.lazy(X, metric=comparison)
+    del comparison
+    loss = S.logsumexp(-1).sum()
+    del S
+    (gradient,) = torch.autograd.grad(loss, X, create_graph=True)
+    del loss
+    assert gone() is not None  # the graph of the gradient needs it still
+    gradient.square().sum().backward()
+    assert X.grad is not None and X.grad.isfinite().all()
+    del gradient
+    X.grad = None
+    gc.collect()
+    assert gone() is None and key not in pairwise._COMPARISONS
+
+
+def test_a_comparison_of_another_process_is_named() -> None:
+    X = torch.ones(2, 1)
+    with pytest.raises(RuntimeError, match=r"comparison 'elsewhere' is gone, or was made in another process; keep what"):
+        torch.ops.torchpairwise.sum([X, X], "custom elsewhere 0 1", [], -1)
+
+
+def test_copies_of_expressions() -> None:
+    module = Weighted()
+    S = tp.lazy(samples(3), samples(4), tp.make_pairwise(module))
+    for copy in (pickle.loads(pickle.dumps(S)), deepcopy(S)):
+        torch.testing.assert_close(copy.sum(-1), S.sum(-1))
+        assert repr(copy) == repr(S) and copy._steps[0].comparison.key != S._steps[0].comparison.key
+    for changed in (S.detach(), S.to(torch.float32)):
+        torch.testing.assert_close(changed.sum(-1).double(), S.sum(-1).detach(), atol=1e-5, rtol=1e-5)
+    assert not S.detach().requires_grad
+    again = pickle.loads(pickle.dumps(tp.make_pairwise(chebyshev, symmetric=True, zero_diagonal=True)))
+    assert again(samples(3), mode="condensed").shape == (3,)
+
+
+def test_explain_names_the_reason() -> None:
+    explanation = tp.lazy(samples(3), metric=tp.make_pairwise(chebyshev)).explain("sum")
+    assert explanation.path == "tiles" and "function" in explanation.reasons[0]

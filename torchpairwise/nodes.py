@@ -1,0 +1,399 @@
+"""The steps of a lazy score matrix: operators, elementwise functions, row and column vectors, masks. Each returns a new expression."""
+
+from __future__ import annotations
+
+import math
+import numbers
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch import Tensor
+
+from torchpairwise._checks import as_number, as_scalar, broadcast_batch, check_device, describe, matching
+from torchpairwise._description import Description
+from torchpairwise._steps import Step, both_masks, transposed_masks, transposed_steps
+from torchpairwise.masks import PairMask
+
+if TYPE_CHECKING:
+    from torchpairwise.expression import PairwiseExpression
+
+__all__ = ["Nodes"]
+
+_OTHER_SIDE = {"rows": "columns", "columns": "rows"}
+
+
+class Nodes(Description):
+    """Steps of `PairwiseExpression`."""
+
+    __slots__ = ()
+
+    def add_rows(
+        self,
+        vector: Tensor,  # [*batch, N]
+    ) -> PairwiseExpression:
+        """Adds a number to each row: ``s_ij + r_i``.
+
+        Arguments:
+            vector: r [*batch, N], in the dtype and on the device of X. It may require a gradient; its batch dimensions broadcast.
+
+        Raises:
+            ValueError: another size, or another device.
+            TypeError: another dtype.
+
+        Example:
+            >>> import torch, torchpairwise as tp
+            >>> tp.lazy(torch.zeros(2, 1)).add_rows(torch.tensor([1.0, 2.0])).dense()
+            tensor([[1., 1.],
+                    [2., 2.]])
+        """
+        return self._vector("rows", "add", vector)
+
+    def add_columns(
+        self,
+        vector: Tensor,  # [*batch, M]
+    ) -> PairwiseExpression:
+        """Adds a number to each column: ``s_ij + c_j``; arguments and errors as of `add_rows`.
+
+        Example:
+            >>> import torch, torchpairwise as tp
+            >>> tp.lazy(torch.zeros(2, 1)).add_columns(torch.tensor([1.0, 2.0])).dense()
+            tensor([[1., 2.],
+                    [1., 2.]])
+        """
+        return self._vector("columns", "add", vector)
+
+    def weight_rows(
+        self,
+        vector: Tensor,  # [*batch, N]
+    ) -> PairwiseExpression:
+        """Multiplies each row by a number: ``s_ij r_i``; arguments and errors as of `add_rows`.
+
+        Example:
+            >>> import torch, torchpairwise as tp
+            >>> tp.lazy(torch.ones(2, 1), metric="linear").weight_rows(torch.tensor([3.0, 4.0])).sum(-1)
+            tensor([6., 8.])
+        """
+        return self._vector("rows", "weight", vector)
+
+    def weight_columns(
+        self,
+        vector: Tensor,  # [*batch, M]
+    ) -> PairwiseExpression:
+        """Multiplies each column by a number: ``s_ij c_j``; arguments and errors as of `add_rows`.
+
+        Example:
+            >>> import torch, torchpairwise as tp
+            >>> tp.lazy(torch.ones(2, 1), metric="linear").weight_columns(torch.tensor([3.0, 4.0])).sum(-2)
+            tensor([6., 8.])
+        """
+        return self._vector("columns", "weight", vector)
+
+    def exp(self) -> PairwiseExpression:
+        """The exponential: ``exp(s_ij)``.
+
+        Example:
+            >>> import torch, torchpairwise as tp
+            >>> tp.lazy(torch.zeros(1, 1)).exp().sum()
+            tensor(1.)
+        """
+        return self._node("exp")
+
+    def log(self) -> PairwiseExpression:
+        """The natural logarithm: ``log(s_ij)``. After `exp` the two cancel, so that the logarithm of a kernel does not underflow.
+
+        Example:
+            >>> import torch, torchpairwise as tp
+            >>> tp.lazy(torch.tensor([[0.0], [100.0]]), metric="rbf", gamma=1.0).log().min()
+            tensor(-10000.)
+        """
+        return self._replace(steps=self._steps[:-1]) if self._steps[-1].word == "exp" else self._node("log")
+
+    def log1p(self) -> PairwiseExpression:
+        """``log(1 + s_ij)``, exact near 0.
+
+        Example:
+            >>> import torch, torchpairwise as tp
+            >>> tp.lazy(torch.zeros(1, 1)).log1p().sum()
+            tensor(0.)
+        """
+        return self._node("log1p")
+
+    def sqrt(self) -> PairwiseExpression:
+        """The square root: ``sqrt(s_ij)``, with derivative 0 at 0.
+
+        Example:
+            >>> import torch, torchpairwise as tp
+            >>> tp.lazy(torch.tensor([[0.0], [3.0]])).sqrt().sum(-1)
+            tensor([3., 3.])
+        """
+        return self._node("sqrt")
+
+    def square(self) -> PairwiseExpression:
+        """The square: ``s_ij^2``.
+
+        Example:
+            >>> import torch, torchpairwise as tp
+            >>> tp.lazy(torch.tensor([[0.0], [3.0]]), metric="manhattan").square().sum(-1)
+            tensor([9., 9.])
+        """
+        return self._node("square")
+
+    def pow(self, exponent: float) -> PairwiseExpression:
+        """A power: ``s_ij^exponent``. The exponent is a number; ``S ** 3`` is the same.
+
+        Raises:
+            TypeError: the exponent is not a number.
+
+        Example:
+            >>> import torch, torchpairwise as tp
+            >>> tp.lazy(torch.tensor([[0.0], [2.0]]), metric="manhattan").pow(3).sum(-1)
+            tensor([8., 8.])
+        """
+        return self._node("pow", (), (as_number(exponent, "pow(exponent)"),))
+
+    def abs(self) -> PairwiseExpression:
+        """The absolute value: ``|s_ij|``, with derivative 0 at 0.
+
+        Example:
+            >>> import torch, torchpairwise as tp
+            >>> tp.lazy(torch.tensor([[1.0], [-1.0]]), metric="linear").abs().sum(-1)
+            tensor([2., 2.])
+        """
+        return self._node("abs")
+
+    def reciprocal(self) -> PairwiseExpression:
+        """``1 / s_ij``; infinite at 0.
+
+        Example:
+            >>> import torch, torchpairwise as tp
+            >>> tp.lazy(torch.tensor([[4.0]]), torch.tensor([[0.5]]), "linear").reciprocal().sum()
+            tensor(0.5000)
+        """
+        return self._node("reciprocal")
+
+    def tanh(self) -> PairwiseExpression:
+        """The hyperbolic tangent: ``tanh(s_ij)``.
+
+        Example:
+            >>> import torch, torchpairwise as tp
+            >>> tp.lazy(torch.zeros(1, 1)).tanh().sum()
+            tensor(0.)
+        """
+        return self._node("tanh")
+
+    def minimum(self, value: float | Tensor) -> PairwiseExpression:
+        """The smaller of the score and a number: ``min(s_ij, value)``.
+
+        Arguments:
+            value: a number, or a 0-dim tensor that may require a gradient. At a tie each side gets half of the gradient.
+
+        Example:
+            >>> import torch, torchpairwise as tp
+            >>> tp.lazy(torch.tensor([[0.0], [3.0]])).minimum(5.0).sum(-1)
+            tensor([5., 5.])
+        """
+        return self._scalar("minimum", value, "minimum(value)")
+
+    def maximum(self, value: float | Tensor) -> PairwiseExpression:
+        """The larger of the score and a number: ``max(s_ij, value)``; arguments and ties as of `minimum`.
+
+        Example:
+            >>> import torch, torchpairwise as tp
+            >>> tp.lazy(torch.tensor([[0.0], [3.0]])).maximum(5.0).sum(-1)
+            tensor([14., 14.])
+        """
+        return self._scalar("maximum", value, "maximum(value)")
+
+    def clamp(self, min: float | None = None, max: float | None = None) -> PairwiseExpression:
+        """The score within limits: ``min(max(s_ij, min), max)``.
+
+        Arguments:
+            min, max: numbers; None for no limit. The gradient passes on the closed interval, as in torch.
+
+        Raises:
+            ValueError: both are None.
+            TypeError: a limit is not a number.
+
+        Example:
+            >>> import torch, torchpairwise as tp
+            >>> tp.lazy(torch.tensor([[0.0], [3.0]])).clamp(1, 5).sum(-1)
+            tensor([6., 6.])
+        """
+        if min is None and max is None:
+            raise ValueError("clamp() got neither min nor max; give at least one")
+        lower = -math.inf if min is None else as_number(min, "clamp(min)")
+        upper = math.inf if max is None else as_number(max, "clamp(max)")
+        return self._node("clamp", (), (lower, upper))
+
+    def masked(self, mask: PairMask) -> PairwiseExpression:
+        """Keeps the pairs for which a pair mask is True; the others are absent from every result, whatever step comes after.
+
+        Arguments:
+            mask: a rule of `tp.masks`, or several combined with ``&``, ``|`` and ``~``. Several calls keep what all of them keep.
+
+        Raises:
+            TypeError: not a pair mask.
+            ValueError: labels of another size, or on another device.
+
+        Notes:
+            No [N, M] mask is ever stored, and tiles without a kept pair are skipped. NaN behind a mask reaches no result.
+
+        Example:
+            >>> import torch, torchpairwise as tp
+            >>> tp.lazy(torch.ones(3, 1), metric="linear").masked(tp.masks.causal()).sum(-1)
+            tensor([1., 2., 3.])
+        """
+        if not isinstance(mask, PairMask):
+            raise TypeError(
+                f"mask is {describe(mask)}; expected a pair mask of tp.masks (a dense [N, M] mask would have to be stored), "
+                f"or boolean vectors through mask_rows and mask_columns"
+            )
+        batch = self._shape[:-2]
+        for step in mask.steps:
+            for labels, size, name in zip(step.tensors, self.shape[-2:], ("rows", "columns"), strict=False):
+                if labels.shape[-1] != size:
+                    raise ValueError(
+                        f"{step.word}({name}) has shape {list(labels.shape)}; expected labels [..., {size}] for scores {list(self.shape)}"
+                    )
+                check_device(labels, f"{step.word}({name})", self._features)
+                batch = broadcast_batch(batch, labels.shape[:-1], f"{step.word}({name})")
+        steps = transposed_masks(mask.steps, self.shape[-2], self.shape[-1]) if self._transposed else mask.steps
+        return self._replace(masks=both_masks(self._masks, steps), shape=(*batch, *self._shape[-2:]))
+
+    def mask_rows(
+        self,
+        keep: Tensor,  # [*batch, N] bool
+    ) -> PairwiseExpression:
+        """True = keep. Drops the rows where a boolean vector is False.
+
+        Arguments:
+            keep: bool [*batch, N]; its batch dimensions broadcast.
+
+        Raises:
+            ValueError: another dtype, size or device.
+
+        Example:
+            >>> import torch, torchpairwise as tp
+            >>> tp.lazy(torch.ones(2, 1), metric="linear").mask_rows(torch.tensor([True, False])).sum(-1)
+            tensor([2., 0.])
+        """
+        return self._flags("rows", keep)
+
+    def mask_columns(
+        self,
+        keep: Tensor,  # [*batch, M] bool
+    ) -> PairwiseExpression:
+        """True = keep. Drops the columns where a boolean vector is False, for example padding; see `mask_rows`.
+
+        Example:
+            >>> import torch, torchpairwise as tp
+            >>> tp.lazy(torch.ones(2, 1), metric="linear").mask_columns(torch.tensor([True, False])).sum(-1)
+            tensor([1., 1.])
+        """
+        return self._flags("columns", keep)
+
+    def __neg__(self) -> PairwiseExpression:
+        return self._scalar("scale", -1.0, "-S")
+
+    def __add__(self, other: Any) -> PairwiseExpression:
+        return self._join("add", other) if isinstance(other, Nodes) else self._broadcast("shift", "add", other, "S + other")
+
+    __radd__ = __add__
+
+    def __sub__(self, other: Any) -> PairwiseExpression:
+        return self + (-other if isinstance(other, (Nodes, Tensor, numbers.Real)) else other)
+
+    def __rsub__(self, other: Any) -> PairwiseExpression:
+        return -self + other
+
+    def __mul__(self, other: Any) -> PairwiseExpression:
+        return self._join("multiply", other) if isinstance(other, Nodes) else self._broadcast("scale", "weight", other, "S * other")
+
+    __rmul__ = __mul__
+
+    def __truediv__(self, other: Any) -> PairwiseExpression:
+        if isinstance(other, Nodes):
+            return self._join("multiply", other.reciprocal())
+        if isinstance(other, Tensor):
+            return self * other.reciprocal()
+        divisor = as_number(other, "S / other", "a number, a tensor or an expression")
+        return self * (1.0 / divisor if divisor != 0 else math.copysign(math.inf, divisor))
+
+    def __rtruediv__(self, other: Any) -> PairwiseExpression:
+        return self.reciprocal() * other
+
+    def __pow__(self, exponent: float) -> PairwiseExpression:
+        return self.pow(exponent)
+
+    # Making new expressions
+
+    def _node(self, word: str, tensors: tuple[Tensor, ...] = (), constants: tuple[float, ...] = ()) -> PairwiseExpression:
+        return self._replace(steps=(*self._steps, Step(word, tensors, constants)))
+
+    def _scalar(self, word: str, value: Any, name: str) -> PairwiseExpression:
+        operand = as_scalar(value, name, self._features)
+        return self._node(word, (operand,)) if isinstance(operand, Tensor) else self._node(word, (), (operand,))
+
+    def _broadcast(self, word: str, verb: str, other: Any, name: str) -> PairwiseExpression:
+        """`other` as torch broadcasts it: a number or a 0-dim tensor for all pairs, [*batch, N, 1] for rows, [*batch, 1, M] for columns."""
+        if not isinstance(other, Tensor) or other.dim() < 2:
+            return self._scalar(word, other, name)
+        n, m = self.shape[-2:]
+        if other.shape[-1] == 1 and other.shape[-2] == n:
+            return self._vector("rows", verb, other.squeeze(-1))
+        if other.shape[-2] == 1 and other.shape[-1] == m:
+            return self._vector("columns", verb, other.squeeze(-2))
+        raise ValueError(
+            f"{name}: other has shape {list(other.shape)}; expected [..., {n}, 1] or [..., 1, {m}] for scores {list(self.shape)}, or use "
+            f"{verb}_rows and {verb}_columns. A dense [N, M] bias would have to be stored; add a lazy expression instead"
+        )
+
+    def _vector(self, side: str, verb: str, vector: Tensor) -> PairwiseExpression:
+        size = self.shape[-2] if side == "rows" else self.shape[-1]
+        name = f"{verb}_{side}(vector)"
+        if not isinstance(vector, Tensor):
+            raise TypeError(f"{name} is {describe(vector)}; expected a tensor [..., {size}]")
+        if vector.dim() == 0 or vector.shape[-1] != size:
+            raise ValueError(
+                f"{name} has shape {list(vector.shape)}; expected a tensor [..., {size}] for scores {list(self.shape)}, one number for "
+                f"each of the {side}"
+            )
+        operand = matching(vector, name, self._features, self._dtype)
+        word = f"{verb}_{_OTHER_SIDE[side] if self._transposed else side}"
+        return self._node(word, (operand,))._widen(vector.shape[:-1], name)
+
+    def _flags(self, side: str, keep: Tensor) -> PairwiseExpression:
+        size = self.shape[-2] if side == "rows" else self.shape[-1]
+        name = f"mask_{side}(keep)"
+        if not isinstance(keep, Tensor) or keep.dtype != torch.bool or keep.dim() == 0 or keep.shape[-1] != size:
+            raise ValueError(f"{name} is {describe(keep)}; expected a boolean tensor [..., {size}], True = keep")
+        check_device(keep, name, self._features)
+        step = Step(_OTHER_SIDE[side] if self._transposed else side, (keep,))
+        return self._replace(masks=both_masks(self._masks, (step,)))._widen(keep.shape[:-1], name)
+
+    def _widen(self, batch: Sequence[int], name: str) -> PairwiseExpression:
+        return self._replace(shape=(*broadcast_batch(self._shape[:-2], batch, name), *self._shape[-2:]))
+
+    def _join(self, word: str, other: Nodes) -> PairwiseExpression:
+        if self.shape[-2:] != other.shape[-2:]:
+            raise ValueError(
+                f"scores {list(self.shape)} and {list(other.shape)} differ in rows or columns; both sides need the same [N, M]"
+            )
+        if self.device != other.device:
+            raise ValueError(f"scores on {self.device} and on {other.device} cannot be joined; move one of them with S.to(device)")
+        if self.dtype != other.dtype:
+            raise TypeError(f"scores of {self.dtype} and of {other.dtype} cannot be joined; convert one of them with S.to(dtype)")
+        if self._choices and other._choices and self._choices != other._choices:
+            raise ValueError(
+                f"the two expressions were bound with different choices ({self._choices} and {other._choices}); give both the same "
+                f"backend, chunk_size and precision, or give them to one only"
+            )
+        steps, masks = other._steps, other._masks
+        if self._transposed != other._transposed:
+            steps = transposed_steps(steps)
+            masks = transposed_masks(masks, other._shape[-2], other._shape[-1])
+        joined = self._replace(
+            steps=(*self._steps, *steps, Step(word)), masks=both_masks(self._masks, masks), choices=self._choices or other._choices
+        )
+        return joined._widen(other._shape[:-2], "the other expression")
