@@ -15,6 +15,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable
+from typing import Any
 
 import torch
 
@@ -31,14 +32,14 @@ def machine_line() -> str:
         pass
     info = tp.build_info()
     return (
-        f"{processor}, {torch.get_num_threads()} threads, instruction set {info.get('instruction_set', 'unknown')}, "
+        f"{processor}, {torch.get_num_threads()} threads, instruction sets built: {', '.join(info['instruction_sets'])}, "
         f"torch {torch.__version__}, Python {platform.python_version()}"
     )
 
 
-def interleave(candidates: dict[str, Callable[[], object]], repeats: int = 7) -> dict[str, tuple[float, float]]:
+def interleave(candidates: dict[Any, Callable[[], object]], repeats: int = 7) -> dict[Any, tuple[float, float]]:
     """(median, minimum) seconds of each candidate."""
-    times: dict[str, list[float]] = {name: [] for name in candidates}
+    times: dict[Any, list[float]] = {name: [] for name in candidates}
     for run in candidates.values():
         run()
     for _ in range(repeats):
