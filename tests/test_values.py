@@ -174,12 +174,13 @@ def test_transposed_expressions(dtype: torch.dtype, backend: str) -> None:
     assert torch.equal(turned.dense(), problem.S.dense().mT)
 
 
+@BACKENDS
 @DTYPES
-def test_ties_of_whole_numbers_are_exact_in_the_gram_form(dtype: torch.dtype) -> None:
+def test_ties_of_whole_numbers_are_exact_in_the_gram_form(dtype: torch.dtype, backend: str) -> None:
     X = torch.tensor(load_digits().data[:400], dtype=dtype)  # whole numbers from 0 to 16, D = 64, many equal distances
     exact = oracles.sqeuclidean(X.double().numpy(), X.double().numpy())
     wanted = oracles.topk(exact, np.ones_like(exact, bool), 50, False)
-    values, indices = tp.lazy(X, X, "sqeuclidean", backend="native").topk(50, largest=False)
+    values, indices = tp.lazy(X, X, "sqeuclidean", backend=backend).topk(50, largest=False)
     assert np.array_equal(values.double().numpy(), wanted[0])
     assert np.array_equal(indices.numpy(), wanted[1])
 

@@ -13,14 +13,6 @@
 //   static void finish(State, row, const Outputs&, const Options&)
 //   static void cotangent(Strip, row, RowGradient, gradient)  d loss / d score of one row, from the incoming gradient and the saved results
 //
-// A consumer with `kColumnSide` can also be fed the columns of the same strip (symmetric and two-sided sweeps). Its partial results of a
-// tile of columns lie side by side, items [column_items][stride], so that every step is a vector loop over the columns:
-//
-//   static Index column_items(const Options&);
-//   static void begin_columns(T* items, stride, width, const Options&)
-//   static void update_columns(T* items, stride, Strip, n_rows, first_row, const Options&)   with values: the sweep adds V^T @ strip itself
-//   static void end_column(const T* items, stride, j, State into, const Options&)             merges column j into its state
-//
 // Laws: init is neutral for merge; merge is associative up to rounding, and exactly so for selections; update of a strip filled with
 // neutral(options) changes nothing but counts. Columns arrive in ascending order, so that an equal score that comes later loses.
 // Sums are kept in float32 within a strip and in float64 across strips.
@@ -39,7 +31,6 @@ struct Options {
   Index n_values = 0;  // C
   Index k = 0;
   bool largest = false;
-  Index first_row = 0;  // row that update_columns counts from
 };
 
 // Scores of a few rows and one tile of columns. Entries from n_columns to width hold the neutral value, as excluded pairs do.
@@ -69,11 +60,6 @@ struct Outputs {
 struct IgnoresExcluded {
   template <class State>
   TP_HD static void skip(State*, Index, Index, const Options&) {}
-};
-
-// For consumers that reduce rows only.
-struct RowsOnly {
-  static constexpr bool kColumnSide = false;
 };
 
 // What a row of replay knows.

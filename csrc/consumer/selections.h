@@ -55,33 +55,6 @@ struct Extremum {
     outputs.at<Index>(1, row) = state->index < 0 ? 0 : state->index;
   }
   static void cotangent(const Strip<T>&, Index, const RowGradient<T>&, T*) {}  // gradients go to the selected pairs alone
-
-  static constexpr bool kColumnSide = true;
-  static Index column_items(const Options&) { return 2; }  // value, row (rows of a float32 strip fit in its 24 bits per block)
-  static void begin_columns(T* items, Index stride, Index width, const Options&) {
-    for (Index j = 0; j < width; ++j) {
-      items[j] = kWorst;
-      items[stride + j] = T(-1);
-    }
-  }
-  // Rows arrive in ascending order: a later equal score loses, unless no score has come at all.
-  static void update_columns(T* items, Index stride, const Strip<T>& strip, Index n_rows, Index first_row, const Options&) {
-    T *values = items, *rows = items + stride;
-    for (Index r = 0; r < n_rows; ++r) {
-      const T* scores = strip.row(r);
-      const T row = static_cast<T>(first_row + r);
-      for (Index j = 0; j < strip.width; ++j) {
-        const bool takes = better(scores[j], values[j]) || (rows[j] < T(0) && scores[j] == scores[j]);
-        values[j] = takes ? scores[j] : values[j];
-        rows[j] = takes ? row : rows[j];
-      }
-    }
-  }
-  static void end_column(const T* items, Index stride, Index j, State* into, const Options& options) {
-    if (items[stride + j] < T(0)) return;
-    const State column{items[j], static_cast<Index>(items[stride + j]) + options.first_row};
-    merge(into, &column, options);
-  }
 };
 
 template <class T>
@@ -101,7 +74,7 @@ struct Better {
 
 // Candidates that may still be among the k best are appended; a full buffer is cut back to its k best. `threshold` is the k-th best key.
 template <class T>
-struct Topk : RowsOnly {
+struct Topk {
   static constexpr const ConsumerInfo& kInfo = kTopkInfo;
   struct State {
     Index count;

@@ -92,38 +92,11 @@ struct LogSumExp : IgnoresExcluded {
     if (softmax_weights(strip, row, x.saved, gradient))
       for (Index j = 0; j < strip.width; ++j) gradient[j] *= x.gradient;
   }
-
-  static constexpr bool kColumnSide = true;
-  static Index column_items(const Options&) { return 2; }  // maximum, sum
-  static void begin_columns(T* items, Index stride, Index width, const Options&) {
-    for (Index j = 0; j < width; ++j) {
-      items[j] = -math::kInfinity<T>;
-      items[stride + j] = T(0);
-    }
-  }
-  static void update_columns(T* items, Index stride, const Strip<T>& strip, Index n_rows, Index, const Options&) {
-    T *maxima = items, *sums = items + stride;
-    for (Index j = 0; j < strip.width; ++j) {
-      const T before = maxima[j];
-      T maximum = before;
-      for (Index r = 0; r < n_rows; ++r) maximum = strip.row(r)[j] > maximum ? strip.row(r)[j] : maximum;
-      const T shift = softmax_shift(maximum);
-      const T factor = before == -math::kInfinity<T> ? T(0) : math::exp(softmax_shift(before) - shift);
-      T sum = sums[j] * factor;
-      for (Index r = 0; r < n_rows; ++r) sum += math::exp(strip.row(r)[j] - shift);
-      maxima[j] = maximum;
-      sums[j] = sum;
-    }
-  }
-  static void end_column(const T* items, Index stride, Index j, State* into, const Options& options) {
-    const State column{items[j], static_cast<double>(items[stride + j])};
-    merge(into, &column, options);
-  }
 };
 
 // State: SoftmaxState followed by the C sums, all of them doubles in size.
 template <class T>
-struct SoftmaxMatmul : IgnoresExcluded, RowsOnly {
+struct SoftmaxMatmul : IgnoresExcluded {
   static constexpr const ConsumerInfo& kInfo = kSoftmaxMatmulInfo;
   struct State {
     SoftmaxState<T> softmax;

@@ -29,17 +29,6 @@ struct Sum : IgnoresExcluded {
   static void cotangent(const Strip<T>& strip, Index, const RowGradient<T>& x, T* gradient) {
     for (Index j = 0; j < strip.width; ++j) gradient[j] = x.gradient;
   }
-
-  static constexpr bool kColumnSide = true;
-  static Index column_items(const Options&) { return 1; }
-  static void begin_columns(T* items, Index, Index width, const Options&) {
-    for (Index j = 0; j < width; ++j) items[j] = T(0);
-  }
-  static void update_columns(T* items, Index, const Strip<T>& strip, Index n_rows, Index, const Options&) {
-    for (Index r = 0; r < n_rows; ++r)
-      for (Index j = 0; j < strip.width; ++j) items[j] += strip.row(r)[j];
-  }
-  static void end_column(const T* items, Index, Index j, State* into, const Options&) { into->sum += items[j]; }
 };
 
 template <class T>
@@ -78,23 +67,6 @@ struct Mean : IgnoresExcluded {
     const T share = x.gradient / x.saved;
     for (Index j = 0; j < strip.width; ++j) gradient[j] = share;
   }
-
-  static constexpr bool kColumnSide = true;
-  static Index column_items(const Options&) { return 2; }  // sum, count
-  static void begin_columns(T* items, Index stride, Index width, const Options&) {
-    for (Index j = 0; j < width; ++j) items[j] = items[stride + j] = T(0);
-  }
-  static void update_columns(T* items, Index stride, const Strip<T>& strip, Index n_rows, Index, const Options&) {
-    for (Index r = 0; r < n_rows; ++r) {
-      for (Index j = 0; j < strip.width; ++j) items[j] += strip.row(r)[j];
-      const unsigned char* keep = strip.keep == nullptr ? nullptr : strip.keep + r * strip.stride;
-      for (Index j = 0; j < strip.width; ++j) items[stride + j] += keep == nullptr ? T(1) : T(keep[j]);
-    }
-  }
-  static void end_column(const T* items, Index stride, Index j, State* into, const Options&) {
-    into->sum += items[j];
-    into->count += static_cast<Index>(items[stride + j]);
-  }
 };
 
 // weights = scores; state: one sum for each value column.
@@ -119,17 +91,6 @@ struct Matmul : IgnoresExcluded {
   }
   static void cotangent(const Strip<T>& strip, Index, const RowGradient<T>& x, T* gradient) {
     for (Index j = 0; j < strip.width; ++j) gradient[j] = x.value_product[j];
-  }
-
-  static constexpr bool kColumnSide = true;
-  static Index column_items(const Options& options) { return options.n_values; }
-  static void begin_columns(T* items, Index stride, Index width, const Options& options) {
-    for (Index c = 0; c < options.n_values; ++c)
-      for (Index j = 0; j < width; ++j) items[c * stride + j] = T(0);
-  }
-  static void update_columns(T*, Index, const Strip<T>&, Index, Index, const Options&) {}
-  static void end_column(const T* items, Index stride, Index j, State* into, const Options& options) {
-    for (Index c = 0; c < options.n_values; ++c) into[c] += items[c * stride + j];
   }
 };
 

@@ -22,12 +22,6 @@ struct Kernels {
   void (*merge)(const Problem& problem, Index n_rows, void* into, const void* from);
   void (*finish)(const Problem& problem, Index row_begin, Index n_rows, const void* state, const Result* results);
 
-  // Two-sided sweep: adds the pairs [row_begin, row_end) x [column_begin, column_end) to the states of both sides. The states of one side
-  // are laid out and finished as those of a problem with that consumer.
-  Index (*sides_workspace)(const Problem& problem, const Sides& sides);
-  void (*sweep_sides)(const Problem& problem, const Sides& sides, Index row_begin, Index row_end, Index column_begin, Index column_end,
-                      void* workspace);
-
   // Adds the gradients of the pairs [row_begin, row_end) x [column_begin, column_end).
   void (*replay)(const Problem& problem, const Replay& replay, Index row_begin, Index row_end, Index column_begin, Index column_end,
                  void* workspace);

@@ -40,22 +40,6 @@ struct Problem {
   Tiles tiles;
 };
 
-// One consumer of a two-sided sweep; `states` are those of all rows (or all columns) of the batch entry.
-struct Side {
-  ConsumerId consumer = ConsumerId::kSum;
-  Operand values;  // [M, C] for a consumer of rows, [N, C] for one of columns
-  Index k = 0;
-  bool largest = false;
-  void* states = nullptr;
-};
-
-inline constexpr int kMaxSides = 8;  // consumers of each side
-
-struct Sides {
-  Side rows[kMaxSides], columns[kMaxSides];
-  int n_rows = 0, n_columns = 0;
-};
-
 // A result or gradient of one batch entry; strides in elements.
 struct Result {
   void* data = nullptr;

@@ -11,6 +11,7 @@
 
 #include "cpu/kernels.h"
 #include "ops/cpu.h"
+#include "ops/validate.h"
 #include "plan/plan.h"
 #include "source/list.h"
 
@@ -18,19 +19,6 @@ namespace torchpairwise::ops {
 
 using at::Tensor;
 using cpu::Problem;
-
-// Dimensions of a tensor that belong to one batch entry.
-inline int core_dimensions(Role role) {
-  switch (role) {
-    case Role::kRowFeatures:
-    case Role::kColumnFeatures:
-      return 2;
-    case Role::kScalar:
-      return 0;
-    default:
-      return 1;
-  }
-}
 
 // A tensor seen as a batch of matrices, vectors or numbers; broadcast batch dimensions have stride 0.
 class Batched {
