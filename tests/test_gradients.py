@@ -112,3 +112,26 @@ def test_parameters_of_a_module_comparison() -> None:
     got = torch.autograd.grad(S.logsumexp(-1).sum(), (module.weight, X))
     wanted = torch.autograd.grad(comparison(X, Y).logsumexp(-1).sum(), (module.weight, X))
     torch.testing.assert_close(got, wanted)
+
+
+@pytest.mark.parametrize("backend", ["native", "tiles"])
+@pytest.mark.parametrize("d", [3, 40])
+def test_gradients_of_close_pairs(d: int, backend: str) -> None:
+    """Pairs that the expansion cannot resolve get the gradient of their difference: a unit vector for euclidean distances."""
+    torch.manual_seed(0)
+    X = torch.randn(30, d)
+    Y = torch.cat([X[:20] + 1e-3 * torch.randn(20, d), torch.randn(15, d)])
+    weights = torch.randn(30, 35)
+    for metric in ("euclidean", "sqeuclidean"):
+        leaves = [t.clone().requires_grad_() for t in (X, Y)]
+        exact = [t.double().requires_grad_() for t in (X, Y)]
+        distance = (exact[0][:, None] - exact[1]).square().sum(-1)
+        distance = distance.sqrt() if metric == "euclidean" else distance
+        # The diagonal alone: 20 close pairs, weighted each by its own number, and 10 far ones.
+        got = torch.autograd.grad(
+            tp.lazy(*leaves, metric, backend=backend).weight_rows(weights[:, 0]).masked(tp.masks.band(0, 0)).sum(), leaves
+        )
+        wanted = torch.autograd.grad((distance.diagonal() * weights[:, 0].double()).sum(), exact)
+        for a, b in zip(got, wanted, strict=True):
+            norm = b.norm(dim=-1)
+            assert ((a - b).norm(dim=-1) <= 1e-4 * norm).all()
