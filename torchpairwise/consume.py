@@ -97,7 +97,7 @@ class Consumers(Calls):
             tensor([4.])
         """
         axis = reduced_axis(self.shape, dim)
-        (rows,) = self._run("logsumexp", axis, exclude_self)
+        rows = self._run("logsumexp", axis, exclude_self)[0]
         return self._shaped(torch.logsumexp(rows, -1) if axis is None else rows, axis, keepdim)
 
     def softmax_matmul(
@@ -136,7 +136,7 @@ class Consumers(Calls):
         if mask is not None:
             return self._replace().masked(mask).softmax_matmul(values, dim=dim, return_aux=return_aux, exclude_self=exclude_self)
         axis = one_axis(self.shape, dim)
-        output, logsumexp = self._run("softmax_matmul", axis, exclude_self, self._checked_values(values, axis))
+        output, logsumexp, _ = self._run("softmax_matmul", axis, exclude_self, self._checked_values(values, axis))
         return SoftmaxOutput(self._cast(output), self._cast(logsumexp)) if return_aux else self._cast(output)
 
     def matmul(

@@ -1,4 +1,4 @@
-// The consumers of the fused kernels, in the order of cpu::ConsumerId. diagonal and dense are not reductions: the tensor path runs them.
+// The consumers of the fused kernels. diagonal and dense are not reductions: the tensor path runs them.
 #pragma once
 
 #include "consumer/selections.h"

@@ -9,6 +9,8 @@ struct Kernels {
   const char* instruction_set;
   int tile_rows, tile_columns;  // of a register tile
 
+  // The place of a consumer in ConsumerList; -1 where the kernels do not have it.
+  int (*find_consumer)(const char* name);
   // A point near the column features of a source, [D], for the Gram form.
   void (*centre)(const Operand& features, void* out);
   // Bytes of one thread's scratch memory in forward and in replay, for the problem's tile sizes.

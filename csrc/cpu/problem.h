@@ -1,6 +1,7 @@
 // What a kernel call receives: plain pointers and sizes of one batch entry. No tensors, no allocation.
 #pragma once
 
+#include "consumer/info.h"
 #include "core/types.h"
 #include "expr/step.h"
 
@@ -11,8 +12,6 @@ struct Operand {
   Index size[2] = {0, 0};    // features and values: rows, features; vectors: length, 1
   Index stride[2] = {0, 0};  // in elements
 };
-
-enum class ConsumerId : std::uint8_t { kSum, kMean, kLogSumExp, kMatmul, kSoftmaxMatmul, kMin, kMax, kTopk };
 
 // Tile sizes of a call (plan/plan.h).
 struct Tiles {
@@ -33,8 +32,8 @@ struct Problem {
   Operand operands[kMaxSlots];
   const void* centres[kMaxSteps] = {};  // per source step in Gram form: [D] of the compute type
   Index n_rows = 0, n_columns = 0;
-  ConsumerId consumer = ConsumerId::kSum;
-  Operand values;  // [M, C]
+  int consumer = 0;  // counts in ConsumerList (Kernels::find_consumer)
+  Operand values;    // [M, C]
   Index k = 0;
   bool largest = false;
   Tiles tiles;
@@ -48,14 +47,12 @@ struct Result {
 
 // What replay reads and writes besides the problem. Absent gradients have a null pointer.
 struct Replay {
-  Operand gradient;            // of the result: [N] or [N, C]
-  Operand gradient_logsumexp;  // [N], of the second result of softmax_matmul; may be absent
-  Operand saved;               // logsumexp [N] (logsumexp, softmax_matmul) or count [N] (mean)
-  Operand output;              // [N, C] of softmax_matmul
-  Result rows[kMaxSlots];      // gradients of row-side uses: features [N, D], vectors [N]
-  Result columns[kMaxSlots];   // gradients of column-side uses
-  Result values;               // [M, C]
-  double* scalars = nullptr;   // [kMaxSlots], added to
+  Operand gradients[kMaxResults];  // of the results: [N], or [N, C] of result 0 where values are taken
+  Operand saved[kMaxResults];      // the results that the consumer's record names as saved
+  Result rows[kMaxSlots];          // gradients of row-side uses: features [N, D], vectors [N]
+  Result columns[kMaxSlots];       // gradients of column-side uses
+  Result values;                   // [M, C]
+  double* scalars = nullptr;       // [kMaxSlots], added to
 };
 
 }  // namespace torchpairwise::cpu

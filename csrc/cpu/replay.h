@@ -190,7 +190,8 @@ class ReplayPass {
     if (partial) fill_excluded(weights, keep_, stride, place.n_rows, place.width, Consumer::neutral(options));
     if (n_values_ > 0) multiply_values(place);
     T* gradient = gradients_[0];
-    for (Index r = 0; r < place.n_rows; ++r) Consumer::cotangent(scores, r, row_gradient(place.first_row + r, r), gradient + r * stride);
+    for (Index r = 0; r < place.n_rows; ++r)
+      Consumer::cotangent(scores, r, row_gradient(place.first_row + r, r, Consumer::kInfo.takes_values), gradient + r * stride);
     for (Index r = place.n_rows; r < kTileRows; ++r)
       for (Index j = 0; j < place.width; ++j) gradient[r * stride + j] = weights[r * stride + j] = T(0);
     if (value_sums_ != nullptr) pull_values(place, weights);
@@ -202,7 +203,7 @@ class ReplayPass {
     const Index stride = expression_.stride();
     product<T>(n_values_, place.width, kTileRows, gradient_panel_.panels, kTileRows, 1, weights, stride, value_sums_, tile_);
     if (gradient_panel_.n_bad == 0) return;
-    const Operand& from = replay_.gradient;
+    const Operand& from = replay_.gradients[0];
     for (Index r = 0; r < place.n_rows; ++r)
       for (Index c = 0; c < n_values_ && gradient_panel_.bad[r]; ++c) {
         const T g = static_cast<const T*>(from.data)[(place.first_row + r) * from.stride[0] + c * from.stride[1]];
@@ -222,10 +223,10 @@ class ReplayPass {
 
   // value_product_[r][j] = sum_c gradient_rc V_jc
   void multiply_values(const StripPlace& place) {
-    pack<T, kTileRows>(replay_.gradient, place.first_row, place.n_rows, kTileRows, nullptr, gradient_panel_);
+    pack<T, kTileRows>(replay_.gradients[0], place.first_row, place.n_rows, kTileRows, nullptr, gradient_panel_);
     score_strip<T, Linear>(gradient_panel_.panels, value_panels_.panels, n_values_, place.width, value_product_, expression_.stride());
     if (value_panels_.n_bad + gradient_panel_.n_bad == 0) return;
-    const Operand &g = replay_.gradient, &v = problem_.values;
+    const Operand &g = replay_.gradients[0], &v = problem_.values;
     for (Index r = 0; r < place.n_rows; ++r)
       for (Index j = 0; j < place.n_columns; ++j) {
         if (!(value_panels_.bad[j] | gradient_panel_.bad[r])) continue;
@@ -235,25 +236,23 @@ class ReplayPass {
       }
   }
 
-  consumers::RowGradient<T> row_gradient(Index i, Index r) const {
+  consumers::RowGradient<T> row_gradient(Index i, Index r, bool takes_values) const {
     const auto at = [&](const Operand& x, Index c = 0) {
       return x.data == nullptr ? T(0) : static_cast<const T*>(x.data)[i * x.stride[0] + c * x.stride[1]];
     };
     consumers::RowGradient<T> x;
-    x.saved = at(replay_.saved);
-    if (n_values_ == 0 && !takes_values()) {
-      x.gradient = at(replay_.gradient);
-      return x;
+    for (int n = takes_values ? 1 : 0; n < kMaxResults; ++n) {
+      x.gradient[n] = at(replay_.gradients[n]);
+      x.saved[n] = at(replay_.saved[n]);
     }
-    x.gradient_logsumexp = at(replay_.gradient_logsumexp);
+    if (!takes_values) return x;
     x.value_product = value_product_ + r * expression_.stride();
-    if (replay_.output.data == nullptr) return x;
+    if (replay_.saved[0].data == nullptr) return x;
     double delta = 0;
-    for (Index c = 0; c < n_values_; ++c) delta += static_cast<double>(at(replay_.gradient, c)) * at(replay_.output, c);
+    for (Index c = 0; c < n_values_; ++c) delta += static_cast<double>(at(replay_.gradients[0], c)) * at(replay_.saved[0], c);
     x.delta = static_cast<T>(delta);
     return x;
   }
-  bool takes_values() const { return problem_.consumer == ConsumerId::kMatmul || problem_.consumer == ConsumerId::kSoftmaxMatmul; }
 
   // From the gradient of the expression to those of its operands, last step first. gradients_[level] belongs to the score at that height
   // of the stack.

@@ -1,6 +1,8 @@
 // Forward: a block of rows keeps its consumer states while tiles of columns stream by.
 #pragma once
 
+#include <cstring>
+
 #include "consumer/list.h"
 #include "cpu/expression.h"
 #include "cpu/products.h"
@@ -146,7 +148,17 @@ Index sweep_workspace(const Problem& problem) {
 // Calls f.operator()<Consumer>() for the problem's consumer.
 template <class T, class F>
 void visit_consumer(const Problem& problem, F&& f) {
-  consumers::ConsumerList<T>::visit(static_cast<int>(problem.consumer), f);
+  consumers::ConsumerList<T>::visit(problem.consumer, f);
+}
+
+template <class T>
+int find_consumer(const char* name) {
+  int place = -1, n = 0;
+  consumers::ConsumerList<T>::for_each([&]<class Consumer>() {
+    if (std::strcmp(Consumer::kInfo.name, name) == 0) place = n;
+    ++n;
+  });
+  return place;
 }
 
 template <class T>
@@ -186,7 +198,7 @@ void merge(const Problem& problem, Index n_rows, void* into, const void* from) {
 template <class T>
 void finish(const Problem& problem, Index row_begin, Index n_rows, const void* state, const Result* results) {
   consumers::Outputs outputs;
-  for (int n = 0; n < 2; ++n) {
+  for (int n = 0; n < kMaxResults; ++n) {
     outputs.data[n] = results[n].data;
     for (int axis = 0; axis < 2; ++axis) outputs.stride[n][axis] = results[n].stride[axis];
   }

@@ -7,35 +7,18 @@
 namespace torchpairwise::ops {
 namespace {
 
-Tensor new_result(const Call& call, at::IntArrayRef batch, std::vector<std::int64_t> core, at::ScalarType dtype) {
-  std::vector<std::int64_t> sizes(batch.begin(), batch.end());
-  sizes.insert(sizes.end(), core.begin(), core.end());
-  return at::empty(sizes, call.operands[0].options().dtype(dtype));
-}
-
 template <class T>
 std::vector<Tensor> allocate_results(Prepared<T>& prepared) {
   const Call& call = prepared.call();
-  const at::ScalarType dtype = call.operands[0].scalar_type();
-  const Index n = prepared.problem().n_rows;
-  const auto rows = [&](at::ScalarType type) { return new_result(call, prepared.batch(), {n}, type); };
-  switch (prepared.problem().consumer) {
-    case cpu::ConsumerId::kSum:
-    case cpu::ConsumerId::kLogSumExp:
-      return {rows(dtype)};
-    case cpu::ConsumerId::kMean:
-      return {rows(dtype), rows(dtype)};
-    case cpu::ConsumerId::kMin:
-    case cpu::ConsumerId::kMax:
-      return {rows(dtype), rows(at::kLong)};
-    case cpu::ConsumerId::kMatmul:
-      return {new_result(call, prepared.batch(), {n, call.values.size(-1)}, dtype)};
-    case cpu::ConsumerId::kSoftmaxMatmul:
-      return {new_result(call, prepared.batch(), {n, call.values.size(-1)}, dtype), rows(dtype)};
-    case cpu::ConsumerId::kTopk:
-      return {new_result(call, prepared.batch(), {n, call.k}, dtype), new_result(call, prepared.batch(), {n, call.k}, at::kLong)};
+  const at::TensorOptions options = call.operands[0].options();
+  const plan::Shape& shape = prepared.shape();
+  std::vector<Tensor> out;
+  for (const ResultInfo& result : results_of(*call.consumer)) {
+    std::vector<std::int64_t> sizes = prepared.batch().vec();
+    for (const char letter : result.sizes) sizes.push_back(letter == 'N' ? shape.n_rows : (letter == 'C' ? shape.n_values : call.k));
+    out.push_back(at::empty(sizes, result.is_index ? options.dtype(at::kLong) : options));
   }
-  return {};
+  return out;
 }
 
 template <class T>
@@ -70,7 +53,7 @@ std::vector<Tensor> forward(const Call& call) {
   const auto finish = [&](Index n, const void* state) {
     const Problem& problem = problems[n / n_blocks];
     const Index begin = n % n_blocks * block, rows = std::min(block, problem.n_rows - begin);
-    cpu::Result out[2];
+    cpu::Result out[kMaxResults];
     for (std::size_t k = 0; k < targets.size(); ++k) out[k] = targets[k].result(n / n_blocks);
     kernels.finish(problem, begin, rows, state, out);
   };
@@ -112,7 +95,7 @@ std::vector<std::string> cpu_why_not(const Call& call) {
   const Tensor& first = call.operands[0];
   refuse(!first.device().is_cpu(), "the inputs are on " + first.device().str() + ", not on the CPU");
   refuse(first.scalar_type() != at::kFloat && first.scalar_type() != at::kDouble, "the native kernels take float32 and float64");
-  refuse(consumer_index(call) < 0, std::string(call.consumer->name) + " is not a streamed reduction");
+  refuse(cpu::kernels<float>().find_consumer(call.consumer->name) < 0, std::string(call.consumer->name) + " is not a streamed reduction");
   return reasons;
 }
 

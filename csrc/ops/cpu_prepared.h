@@ -70,14 +70,6 @@ class Batched {
   int n_core_ = 0;
 };
 
-inline int consumer_index(const Call& call) {
-  const std::string name = call.consumer->name;
-  static const char* const kNames[] = {"sum", "mean", "logsumexp", "matmul", "softmax_matmul", "min", "max", "topk"};
-  for (int n = 0; n < 8; ++n)
-    if (name == kNames[n]) return n;
-  return -1;
-}
-
 inline std::int64_t product_of(at::IntArrayRef sizes) {
   std::int64_t product = 1;
   for (const std::int64_t size : sizes) product *= size;
@@ -100,7 +92,7 @@ class Prepared {
     problem_.fast = program.choices().fast;
     problem_.depth = program.depth();
     problem_.constants = call.constants.data();
-    problem_.consumer = static_cast<cpu::ConsumerId>(consumer_index(call));
+    problem_.consumer = kernels_.find_consumer(call.consumer->name);
     problem_.k = call.k;
     problem_.largest = call.largest;
     for (std::size_t slot = 0; slot < call.operands.size(); ++slot)

@@ -19,21 +19,12 @@ class Backward {
     allocate_gradients();
     const auto core = [&](const Tensor& x) { return static_cast<int>(x.dim() - prepared_.batch().size()); };
     const auto bind = [&](const Tensor& x) { return x.defined() ? Batched(x, prepared_.batch(), core(x)) : Batched(); };
-    Tensor gradient = gradients[0];
-    if (!gradient.defined()) gradient = at::zeros({}, saved[0].options()).expand(saved[0].sizes());
-    gradient_ = bind(gradient);
-    switch (prepared_.problem().consumer) {
-      case cpu::ConsumerId::kSoftmaxMatmul:
-        output_ = bind(saved[0]);
-        saved_ = bind(saved[1]);
-        if (gradients.size() > 1) gradient_logsumexp_ = bind(gradients[1]);
-        break;
-      case cpu::ConsumerId::kMean:
-        saved_ = bind(saved[1]);
-        break;
-      default:
-        saved_ = bind(saved[0]);
+    for (std::size_t n = 0; n < gradients.size(); ++n) {
+      gradients_[n] = bind(gradients[n]);
+      saved_[n] = bind(saved[n]);
     }
+    if (call.consumer->takes_values && !gradients[0].defined())
+      gradients_[0] = bind(at::zeros({}, saved[0].options()).expand(saved[0].sizes()));
   }
 
   std::vector<Tensor> run() {
@@ -72,10 +63,10 @@ class Backward {
 
   cpu::Replay replay_of(Index n, double* scalars) {
     cpu::Replay replay;
-    replay.gradient = gradient_.operand(n);
-    replay.gradient_logsumexp = gradient_logsumexp_.operand(n);
-    replay.saved = saved_.operand(n);
-    replay.output = output_.operand(n);
+    for (int result = 0; result < kMaxResults; ++result) {
+      replay.gradients[result] = gradients_[result].operand(n);
+      replay.saved[result] = saved_[result].operand(n);
+    }
     for (std::size_t slot = 0; slot < buffers_.size(); ++slot) {
       if (buffers_[slot].rows.defined()) replay.rows[slot] = buffers_[slot].batched_rows.result(n);
       if (buffers_[slot].columns.defined()) replay.columns[slot] = buffers_[slot].batched_columns.result(n);
@@ -145,7 +136,7 @@ class Backward {
   const std::vector<bool>& needs_;
   std::vector<GradientBuffers> buffers_;
   Tensor values_;
-  Batched batched_values_, gradient_, gradient_logsumexp_, saved_, output_;
+  Batched batched_values_, gradients_[kMaxResults], saved_[kMaxResults];
   std::vector<double> scalar_totals_;
 };
 
@@ -158,7 +149,7 @@ std::vector<Tensor> replay_without_columns(const Call& call, const std::vector<T
     Call reduced = call;
     reduced.consumer = &kLogSumExpInfo;
     reduced.values = Tensor();
-    out = cpu_replay(reduced, {gradients[1]}, {saved[1]}, std::vector<bool>(needs.begin(), needs.end() - 1));
+    out = cpu_replay(reduced, {gradients[1], Tensor()}, {saved[1], saved[2]}, std::vector<bool>(needs.begin(), needs.end() - 1));
   } else {
     for (std::size_t slot = 0; slot < call.operands.size(); ++slot)
       if (needs[slot]) out.push_back(at::zeros(call.operands[slot].sizes(), call.operands[slot].options()));
