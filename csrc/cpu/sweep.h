@@ -1,8 +1,6 @@
 // Forward: a block of rows keeps its consumer states while tiles of columns stream by.
 #pragma once
 
-#include <cstring>
-
 #include "consumer/list.h"
 #include "cpu/expression.h"
 #include "cpu/products.h"
@@ -153,12 +151,7 @@ void visit_consumer(const Problem& problem, F&& f) {
 
 template <class T>
 int find_consumer(const char* name) {
-  int place = -1, n = 0;
-  consumers::ConsumerList<T>::for_each([&]<class Consumer>() {
-    if (std::strcmp(Consumer::kInfo.name, name) == 0) place = n;
-    ++n;
-  });
-  return place;
+  return consumers::ConsumerList<T>::find(name);
 }
 
 template <class T>
