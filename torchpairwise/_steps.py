@@ -91,8 +91,9 @@ def transposed_masks(steps: Sequence[Step], n_rows: int, n_columns: int) -> Step
     """The same pairs with rows and columns exchanged; the sizes are those before the exchange."""
     out: list[Step] = []
     for step in steps:
-        if step.word == "same_group":
-            step = step._replace(tensors=(step.tensors[1], step.tensors[0]))
+        if step.word in ("same_group", "between"):
+            numbers = (step.numbers[1], step.numbers[0]) if step.numbers else ()
+            step = step._replace(tensors=(step.tensors[1], step.tensors[0]), numbers=numbers)
         elif step.word == "band":
             step = step._replace(numbers=(step.numbers[1], step.numbers[0]))
         elif step.word == "causal":

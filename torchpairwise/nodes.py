@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from torchpairwise._checks import as_number, as_scalar, broadcast_batch, check_device, describe, matching
-from torchpairwise._description import Description
+from torchpairwise._checks import as_number, broadcast_batch, check_device, describe, matching
 from torchpairwise._steps import Step, both_masks, transposed_masks, transposed_steps
+from torchpairwise.elementwise import Elementwise
 from torchpairwise.masks import PairMask
 
 if TYPE_CHECKING:
@@ -23,7 +23,7 @@ __all__ = ["Nodes"]
 _OTHER_SIDE = {"rows": "columns", "columns": "rows"}
 
 
-class Nodes(Description):
+class Nodes(Elementwise):
     """Steps of `PairwiseExpression`."""
 
     __slots__ = ()
@@ -88,143 +88,6 @@ class Nodes(Description):
             tensor([6., 8.])
         """
         return self._vector("columns", "weight", vector)
-
-    def exp(self) -> PairwiseExpression:
-        """The exponential: ``exp(s_ij)``.
-
-        Example:
-            >>> import torch, torchpairwise as tp
-            >>> tp.lazy(torch.zeros(1, 1)).exp().sum()
-            tensor(1.)
-        """
-        return self._node("exp")
-
-    def log(self) -> PairwiseExpression:
-        """The natural logarithm: ``log(s_ij)``. After `exp` the two cancel, so that the logarithm of a kernel does not underflow.
-
-        Example:
-            >>> import torch, torchpairwise as tp
-            >>> tp.lazy(torch.tensor([[0.0], [100.0]]), metric="rbf", gamma=1.0).log().min()
-            tensor(-10000.)
-        """
-        return self._replace(steps=self._steps[:-1]) if self._steps[-1].word == "exp" else self._node("log")
-
-    def log1p(self) -> PairwiseExpression:
-        """``log(1 + s_ij)``, exact near 0.
-
-        Example:
-            >>> import torch, torchpairwise as tp
-            >>> tp.lazy(torch.zeros(1, 1)).log1p().sum()
-            tensor(0.)
-        """
-        return self._node("log1p")
-
-    def sqrt(self) -> PairwiseExpression:
-        """The square root: ``sqrt(s_ij)``, with derivative 0 at 0.
-
-        Example:
-            >>> import torch, torchpairwise as tp
-            >>> tp.lazy(torch.tensor([[0.0], [3.0]])).sqrt().sum(-1)
-            tensor([3., 3.])
-        """
-        return self._node("sqrt")
-
-    def square(self) -> PairwiseExpression:
-        """The square: ``s_ij^2``.
-
-        Example:
-            >>> import torch, torchpairwise as tp
-            >>> tp.lazy(torch.tensor([[0.0], [3.0]]), metric="manhattan").square().sum(-1)
-            tensor([9., 9.])
-        """
-        return self._node("square")
-
-    def pow(self, exponent: float) -> PairwiseExpression:
-        """A power: ``s_ij^exponent``. The exponent is a number; ``S ** 3`` is the same.
-
-        Raises:
-            TypeError: the exponent is not a number.
-
-        Example:
-            >>> import torch, torchpairwise as tp
-            >>> tp.lazy(torch.tensor([[0.0], [2.0]]), metric="manhattan").pow(3).sum(-1)
-            tensor([8., 8.])
-        """
-        return self._node("pow", (), (as_number(exponent, "pow(exponent)"),))
-
-    def abs(self) -> PairwiseExpression:
-        """The absolute value: ``|s_ij|``, with derivative 0 at 0.
-
-        Example:
-            >>> import torch, torchpairwise as tp
-            >>> tp.lazy(torch.tensor([[1.0], [-1.0]]), metric="linear").abs().sum(-1)
-            tensor([2., 2.])
-        """
-        return self._node("abs")
-
-    def reciprocal(self) -> PairwiseExpression:
-        """``1 / s_ij``; infinite at 0.
-
-        Example:
-            >>> import torch, torchpairwise as tp
-            >>> tp.lazy(torch.tensor([[4.0]]), torch.tensor([[0.5]]), "linear").reciprocal().sum()
-            tensor(0.5000)
-        """
-        return self._node("reciprocal")
-
-    def tanh(self) -> PairwiseExpression:
-        """The hyperbolic tangent: ``tanh(s_ij)``.
-
-        Example:
-            >>> import torch, torchpairwise as tp
-            >>> tp.lazy(torch.zeros(1, 1)).tanh().sum()
-            tensor(0.)
-        """
-        return self._node("tanh")
-
-    def minimum(self, value: float | Tensor) -> PairwiseExpression:
-        """The smaller of the score and a number: ``min(s_ij, value)``.
-
-        Arguments:
-            value: a number, or a 0-dim tensor that may require a gradient. At a tie each side gets half of the gradient.
-
-        Example:
-            >>> import torch, torchpairwise as tp
-            >>> tp.lazy(torch.tensor([[0.0], [3.0]])).minimum(5.0).sum(-1)
-            tensor([5., 5.])
-        """
-        return self._scalar("minimum", value, "minimum(value)")
-
-    def maximum(self, value: float | Tensor) -> PairwiseExpression:
-        """The larger of the score and a number: ``max(s_ij, value)``; arguments and ties as of `minimum`.
-
-        Example:
-            >>> import torch, torchpairwise as tp
-            >>> tp.lazy(torch.tensor([[0.0], [3.0]])).maximum(5.0).sum(-1)
-            tensor([14., 14.])
-        """
-        return self._scalar("maximum", value, "maximum(value)")
-
-    def clamp(self, min: float | None = None, max: float | None = None) -> PairwiseExpression:
-        """The score within limits: ``min(max(s_ij, min), max)``.
-
-        Arguments:
-            min, max: numbers; None for no limit. The gradient passes on the closed interval, as in torch.
-
-        Raises:
-            ValueError: both are None.
-            TypeError: a limit is not a number.
-
-        Example:
-            >>> import torch, torchpairwise as tp
-            >>> tp.lazy(torch.tensor([[0.0], [3.0]])).clamp(1, 5).sum(-1)
-            tensor([6., 6.])
-        """
-        if min is None and max is None:
-            raise ValueError("clamp() got neither min nor max; give at least one")
-        lower = -math.inf if min is None else as_number(min, "clamp(min)")
-        upper = math.inf if max is None else as_number(max, "clamp(max)")
-        return self._node("clamp", (), (lower, upper))
 
     def masked(self, mask: PairMask) -> PairwiseExpression:
         """Keeps the pairs for which a pair mask is True; the others are absent from every result, whatever step comes after.
@@ -328,13 +191,6 @@ class Nodes(Description):
 
     # Making new expressions
 
-    def _node(self, word: str, tensors: tuple[Tensor, ...] = (), constants: tuple[float, ...] = ()) -> PairwiseExpression:
-        return self._replace(steps=(*self._steps, Step(word, tensors, constants)))
-
-    def _scalar(self, word: str, value: Any, name: str) -> PairwiseExpression:
-        operand = as_scalar(value, name, self._features)
-        return self._node(word, (operand,)) if isinstance(operand, Tensor) else self._node(word, (), (operand,))
-
     def _broadcast(self, word: str, verb: str, other: Any, name: str) -> PairwiseExpression:
         """`other` as torch broadcasts it: a number or a 0-dim tensor for all pairs, [*batch, N, 1] for rows, [*batch, 1, M] for columns."""
         if not isinstance(other, Tensor) or other.dim() < 2:
@@ -375,7 +231,7 @@ class Nodes(Description):
     def _widen(self, batch: Sequence[int], name: str) -> PairwiseExpression:
         return self._replace(shape=(*broadcast_batch(self._shape[:-2], batch, name), *self._shape[-2:]))
 
-    def _join(self, word: str, other: Nodes) -> PairwiseExpression:
+    def _join(self, word: str, other: Any) -> PairwiseExpression:
         if self.shape[-2:] != other.shape[-2:]:
             raise ValueError(
                 f"scores {list(self.shape)} and {list(other.shape)} differ in rows or columns; both sides need the same [N, M]"

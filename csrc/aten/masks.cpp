@@ -32,10 +32,11 @@ Index bound(double value) {
 }
 
 Tensor causal(const RuleArguments& x) { return x.j.le(x.i + (x.constant[0] != 0 ? x.n_columns - x.n_rows : 0)); }
-Tensor band(const RuleArguments& x) {
-  const Tensor difference = x.j - x.i;
+Tensor within(const Tensor& difference, const RuleArguments& x) {
   return difference.ge(-bound(x.constant[0])).logical_and(difference.le(bound(x.constant[1])));
 }
+Tensor band(const RuleArguments& x) { return within(x.j - x.i, x); }
+Tensor between(const RuleArguments& x) { return within(x.columns - x.rows, x); }
 Tensor same_group(const RuleArguments& x) { return x.rows.eq(x.columns); }
 Tensor mask_rows(const RuleArguments& x) { return x.rows; }
 Tensor mask_columns(const RuleArguments& x) { return x.columns; }
@@ -45,6 +46,7 @@ constexpr RuleEntry kRules[] = {
     {"causal", causal},         {"band", band},
     {"same_group", same_group}, {"rows", mask_rows},
     {"columns", mask_columns},  {"off_diagonal", off_diagonal},
+    {"between", between},
 };
 
 const RuleEntry& rule_entry(int id) {

@@ -8,10 +8,11 @@
 namespace torchpairwise {
 
 using NodeList = TypeList<Scale, Shift, AddRows, AddColumns, WeightRows, WeightColumns, Exp, Log, Log1p, Sqrt, Square, Pow, Absolute,
-                          Reciprocal, Tanh, Minimum, Maximum, Clamp>;
+                          Reciprocal, Tanh, Rsqrt, Sine, Cosine, Sigmoid, Softplus, Relu, Minimum, Maximum, Clamp, Greater, GreaterEqual,
+                          Less, LessEqual, Equal, NotEqual>;
 
-using JoinList = TypeList<Add, Multiply>;
+using JoinList = TypeList<Add, Multiply, MinimumOf, MaximumOf, GreaterOf, GreaterEqualOf, EqualOf, NotEqualOf>;
 
-using MaskList = TypeList<Causal, Band, SameGroup, MaskRows, MaskColumns, OffDiagonal>;
+using MaskList = TypeList<Causal, Band, SameGroup, MaskRows, MaskColumns, OffDiagonal, Between>;
 
 }  // namespace torchpairwise
