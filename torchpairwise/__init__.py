@@ -6,7 +6,7 @@ from torchpairwise._native import build_info, cmake_prefix_path
 from torchpairwise._registry import MetricInfo, metric_info, metrics
 from torchpairwise.consume import Selection, SoftmaxOutput
 from torchpairwise.explain import Explanation
-from torchpairwise.expression import PairwiseExpression, lazy
+from torchpairwise.expression import PairwiseExpression, eye_like, lazy
 from torchpairwise.masks import PairMask
 from torchpairwise.pairwise import CustomComparison, make_pairwise
 
@@ -24,6 +24,7 @@ __all__ = [
     "build_info",
     "cmake_prefix_path",
     "contrastive",
+    "eye_like",
     "lazy",
     "make_pairwise",
     "masks",

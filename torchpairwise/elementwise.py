@@ -9,7 +9,7 @@ from torch import Tensor
 
 from torchpairwise._checks import as_number, as_scalar
 from torchpairwise._description import Description
-from torchpairwise._steps import Step
+from torchpairwise._steps import Step, Steps
 
 if TYPE_CHECKING:
     from torchpairwise.expression import PairwiseExpression
@@ -278,5 +278,5 @@ class Elementwise(Description):
             return difference._scalar(word, 0.0, name)
         return self._with(word, other, name)
 
-    def _join(self, word: str, other: Any) -> PairwiseExpression:
+    def _join(self, word: str, other: Any, mask: Steps = ()) -> PairwiseExpression:
         raise NotImplementedError

@@ -20,11 +20,16 @@ struct Tiles {
   Index workspace_bytes = 0;  // of one thread
 };
 
+struct MaskSteps {
+  const MaskStep* steps = nullptr;
+  int n_steps = 0;
+};
+
 struct Problem {
   const Step* steps = nullptr;
   int n_steps = 0;
-  const MaskStep* mask_steps = nullptr;
-  int n_mask_steps = 0;
+  MaskSteps masks[kMaxMasks];  // the first leaves pairs out, the others belong to selects
+  int n_masks = 1;
   bool masks_transposed = false;
   bool fast = false;  // plain expansion of distances allowed
   int depth = 1;
@@ -53,6 +58,7 @@ struct Replay {
   Result columns[kMaxSlots];       // gradients of column-side uses
   Result values;                   // [M, C]
   double* scalars = nullptr;       // [kMaxSlots], added to
+  double* tables[kMaxSlots] = {};  // by slot: [T], added to
 };
 
 }  // namespace torchpairwise::cpu

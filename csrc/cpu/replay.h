@@ -263,6 +263,13 @@ class ReplayPass {
       if (step.kind == StepKind::kJoin) {
         JoinList::visit(step.id, [&]<class Join>() { backward_join<Join>(n, place, level); });
         ++level;
+      } else if (step.kind == StepKind::kSelect) {
+        backward_select(step, place, level);
+        ++level;
+      } else if (step.kind == StepKind::kTable) {
+        if (replay_.tables[step.slot[0]] != nullptr)
+          TableList::visit(step.id, [&]<class Table>() { pull_table<Table>(step, place, gradients_[level]); });
+        --level;
       } else if (step.kind == StepKind::kNode) {
         NodeList::visit(step.id, [&]<class Node>() { backward_node<Node>(n, place, gradients_[level]); });
       } else {
@@ -291,6 +298,31 @@ class ReplayPass {
         first[j] = some ? g * Join::derivative_first(s[j], t[j]) : T(0);
       }
     }
+  }
+
+  // Each pair's gradient goes to the score that it was taken from.
+  void backward_select(const Step& step, const StripPlace& place, int level) {
+    const unsigned char* choice = expression_.choice(step);
+    const Index stride = expression_.stride();
+    for (Index r = 0; r < kTileRows; ++r)
+      for (Index k = r * stride; k < r * stride + place.width; ++k) {
+        const T g = r < place.n_rows ? gradients_[level][k] : T(0);
+        gradients_[level + 1][k] = choice[k] ? T(0) : g;
+        gradients_[level][k] = choice[k] ? g : T(0);
+      }
+  }
+
+  template <class Table>
+  void pull_table(const Step& step, const StripPlace& place, T* gradient) {
+    clear_excluded(place, gradient);
+    const TableArgument argument = expression_.table_argument(step);
+    const Index size = problem_.operands[step.slot[0]].size[0];
+    double* sums = replay_.tables[step.slot[0]];
+    for (Index r = 0; r < place.n_rows; ++r)
+      for (Index j = 0; j < place.n_columns; ++j) {
+        const Index index = Expression<T>::template table_index<Table>(argument, step, place.first_row + r, place.first_column + j, size);
+        if (index >= 0) sums[index] += gradient[r * expression_.stride() + j];
+      }
   }
 
   template <class Node>

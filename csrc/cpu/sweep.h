@@ -115,7 +115,7 @@ void sweep_rows(const Problem& problem, Index row_begin, Index row_end, Index co
       continue;
     }
     expression.pack_columns(j, n_columns, width);
-    if (Consumer::kInfo.takes_values) values.pack_rows(j, n_columns, width, problem.n_mask_steps > 0);
+    if (Consumer::kInfo.takes_values) values.pack_rows(j, n_columns, width, problem.masks[0].n_steps > 0);
     for (Index i = row_begin; i < row_end; i += kTileRows) {
       const StripPlace place{i, least(kTileRows, row_end - i), j, n_columns, width};
       const Coverage coverage = expression.classify(i, place.n_rows, j, n_columns);

@@ -1,9 +1,11 @@
-// The lists that dispatch, the parser, describe() and the tests read. A name stands here once; its record stands in nodes.h or masks.h.
+// The lists that dispatch, the parser, describe() and the tests read. A name stands here once; its record stands in nodes.h, masks.h or
+// tables.h.
 #pragma once
 
 #include "core/type_list.h"
 #include "expr/masks.h"
 #include "expr/nodes.h"
+#include "expr/tables.h"
 
 namespace torchpairwise {
 
@@ -13,6 +15,8 @@ using NodeList = TypeList<Scale, Shift, AddRows, AddColumns, WeightRows, WeightC
 
 using JoinList = TypeList<Add, Multiply, MinimumOf, MaximumOf, GreaterOf, GreaterEqualOf, EqualOf, NotEqualOf>;
 
-using MaskList = TypeList<Causal, Band, SameGroup, MaskRows, MaskColumns, OffDiagonal, Between>;
+using MaskList = TypeList<Causal, Band, SameGroup, MaskRows, MaskColumns, OffDiagonal, Between, FirstRows, FirstColumns, Dilated>;
+
+using TableList = TypeList<Relative, Diagonals, Lookup>;
 
 }  // namespace torchpairwise

@@ -121,6 +121,31 @@ struct SameGroup {
   }
 };
 
+struct FirstRows {
+  static constexpr MaskInfo kInfo{"first_rows", "#", "i < a"};
+  TP_HD static bool keep(const MaskArgument& x, Index i, Index) { return double(i) < x.constant[0]; }
+  TP_HD static Coverage classify(const MaskArgument& x, Index i0, Index i1, Index, Index) {
+    return double(i1) <= x.constant[0] ? Coverage::kFull : (double(i0) >= x.constant[0] ? Coverage::kEmpty : Coverage::kMixed);
+  }
+};
+
+struct FirstColumns {
+  static constexpr MaskInfo kInfo{"first_columns", "#", "j < a"};
+  TP_HD static bool keep(const MaskArgument& x, Index, Index j) { return double(j) < x.constant[0]; }
+  TP_HD static Coverage classify(const MaskArgument& x, Index, Index, Index j0, Index j1) {
+    return double(j1) <= x.constant[0] ? Coverage::kFull : (double(j0) >= x.constant[0] ? Coverage::kEmpty : Coverage::kMixed);
+  }
+};
+
+// Every a-th diagonal, the main one among them.
+struct Dilated {
+  static constexpr MaskInfo kInfo{"dilated", "#", "(j - i) mod a == 0"};
+  TP_HD static bool keep(const MaskArgument& x, Index i, Index j) { return (j - i) % static_cast<Index>(x.constant[0]) == 0; }
+  TP_HD static Coverage classify(const MaskArgument& x, Index, Index, Index, Index) {
+    return x.constant[0] == 1 ? Coverage::kFull : Coverage::kMixed;
+  }
+};
+
 struct MaskRows {
   static constexpr MaskInfo kInfo{"rows", "r", "a_i"};
   TP_HD static bool keep(const MaskArgument& x, Index i, Index) { return x.row_flag(i); }

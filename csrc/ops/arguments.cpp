@@ -67,6 +67,14 @@ Call make_call(const Arguments& arguments) {
   call.program = Program::parse(arguments.program);
   if (arguments.dim == -2) call.program = std::make_shared<const Program>(call.program->transposed());
   call.operands = arguments.operands;
+  if (arguments.dim == -2) {
+    std::vector<bool> turned(call.operands.size());
+    for (const Use& use : call.program->uses())
+      if (use.role == Role::kPairIndices && !turned[use.slot]) {
+        call.operands[use.slot] = call.operands[use.slot].mT();
+        turned[use.slot] = true;
+      }
+  }
   call.constants = arguments.constants;
   call.values = arguments.values;
   call.k = arguments.k;

@@ -86,8 +86,8 @@ class Prepared {
     find_batch();
     problem_.steps = program.steps().data();
     problem_.n_steps = static_cast<int>(program.steps().size());
-    problem_.mask_steps = program.mask_steps().data();
-    problem_.n_mask_steps = static_cast<int>(program.mask_steps().size());
+    problem_.n_masks = static_cast<int>(program.masks().size());
+    for (int n = 0; n < problem_.n_masks; ++n) problem_.masks[n] = {program.masks()[n].data(), static_cast<int>(program.masks()[n].size())};
     problem_.masks_transposed = program.masks_transposed();
     problem_.fast = program.choices().fast;
     problem_.depth = program.depth();
@@ -136,12 +136,13 @@ class Prepared {
   void find_roles(const Program& program) {
     roles_.resize(call_.operands.size(), Role::kScalar);
     for (const Use& use : program.uses()) {
+      const Tensor& operand = call_.operands[use.slot];
       roles_[use.slot] = use.role;
-      if (use.role == Role::kRowFeatures) {
-        problem_.n_rows = call_.operands[use.slot].size(-2);
-        shape_.n_features += call_.operands[use.slot].size(-1);
-      }
-      if (use.role == Role::kColumnFeatures) problem_.n_columns = call_.operands[use.slot].size(-2);
+      if (use.role == Role::kRowFeatures) shape_.n_features += operand.size(-1);
+      if (use.role == Role::kRowFeatures || use.role == Role::kPairIndices) problem_.n_rows = operand.size(-2);
+      if (use.role == Role::kRowLabels) problem_.n_rows = operand.size(-1);
+      if (use.role == Role::kColumnFeatures) problem_.n_columns = operand.size(-2);
+      if (use.role == Role::kColumnLabels || use.role == Role::kPairIndices) problem_.n_columns = operand.size(-1);
     }
   }
 

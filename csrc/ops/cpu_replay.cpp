@@ -39,7 +39,7 @@ class Backward {
     const Index strip = plan::kReplayColumns * shape.tile_rows * shape.item_bytes;
     prepared_.set_tiles(std::min<Index>(plan::kReplayBlockRows, std::max<Index>(1, shape.n_rows)), plan::tile_columns(shape, strip));
     const Problem problem = prepared_.entry(0);
-    return prepared_.kernels().replay_workspace(problem, replay_of(0, nullptr));
+    return prepared_.kernels().replay_workspace(problem, replay_of(0, nullptr, nullptr));
   }
 
  private:
@@ -49,7 +49,7 @@ class Backward {
       GradientBuffers& buffer = buffers_[use.slot];
       if (!needs_[use.slot] || !call_.operands[use.slot].is_floating_point()) continue;
       buffer.wanted = true;
-      if (use.role == Role::kScalar) continue;
+      if (use.role == Role::kScalar || use.role == Role::kTable) continue;
       const bool row = use.role == Role::kRowFeatures || use.role == Role::kRowVector;
       Tensor& target = row ? buffer.rows : buffer.columns;
       if (target.defined()) continue;
@@ -61,8 +61,14 @@ class Backward {
     batched_values_ = Batched(values_, prepared_.batch(), 2);
   }
 
-  cpu::Replay replay_of(Index n, double* scalars) {
+  // `scalars` and `tables` are the sums of one task; tables follow each other in the order of their slots.
+  cpu::Replay replay_of(Index n, double* scalars, double* tables) {
     cpu::Replay replay;
+    for (std::size_t slot = 0; slot < buffers_.size(); ++slot) {
+      if (!is_table(slot)) continue;
+      replay.tables[slot] = tables;
+      if (tables != nullptr) tables += call_.operands[slot].size(-1);
+    }
     for (int result = 0; result < kMaxResults; ++result) {
       replay.gradients[result] = gradients_[result].operand(n);
       replay.saved[result] = saved_[result].operand(n);
@@ -74,6 +80,14 @@ class Backward {
     if (values_.defined()) replay.values = batched_values_.result(n);
     replay.scalars = scalars;
     return replay;
+  }
+
+  bool is_table(std::size_t slot) const { return buffers_[slot].wanted && prepared_.role(slot) == Role::kTable; }
+  Index table_entries() const {
+    Index total = 0;
+    for (std::size_t slot = 0; slot < buffers_.size(); ++slot)
+      if (is_table(slot)) total += call_.operands[slot].size(-1);
+    return total;
   }
 
   bool shares_gradients() const {
@@ -95,11 +109,15 @@ class Backward {
     const Index rows = plan::round_up(plan::divide_up(shared.n_rows, n_chunks), prepared_.shape().tile_rows);
     const Index columns = plan::round_up(plan::divide_up(shared.n_columns, n_chunks), prepared_.shape().tile_columns);
     std::vector<double> scalars(n_batches * n_chunks * n_chunks * kMaxSlots, 0.0);
+    // A row chunk has one task at a time, so that its tasks share their sums of tables.
+    const Index n_entries = table_entries();
+    tables_ = at::zeros({n_batches, n_chunks, n_entries}, call_.operands[0].options().dtype(at::kDouble));
     const auto task = [&](Index entry, Index i, Index j, void* scratch) {
       const Index row = i * rows, column = j * columns;
       if (row >= shared.n_rows || column >= shared.n_columns) return;
       double* totals = scalars.data() + ((entry * n_chunks + i) * n_chunks + j) * kMaxSlots;
-      prepared_.kernels().replay(problems[entry], replay_of(entry, totals), row, std::min(row + rows, shared.n_rows), column,
+      double* tables = tables_.data_ptr<double>() + (entry * n_chunks + i) * n_entries;
+      prepared_.kernels().replay(problems[entry], replay_of(entry, totals, tables), row, std::min(row + rows, shared.n_rows), column,
                                  std::min(column + columns, shared.n_columns), scratch);
     };
     if (whole) {
@@ -114,11 +132,27 @@ class Backward {
     for (std::size_t n = 0; n < scalars.size(); ++n) scalar_totals_[n % kMaxSlots] += scalars[n];
   }
 
+  // The gradient of a table: the sums of the row chunks, [*batch, T] in the order of the batch, without the dimensions that it repeats.
+  Tensor table_gradient(std::size_t slot, Index& place) const {
+    const Tensor& table = call_.operands[slot];
+    std::vector<std::int64_t> sizes = prepared_.batch().vec();
+    sizes.push_back(table.size(-1));
+    if (!tables_.defined()) return at::zeros(table.sizes(), table.options());
+    const Tensor sums = tables_.narrow(-1, place, table.size(-1)).sum(1);
+    place += table.size(-1);
+    return sums.view(sizes).sum_to_size(table.sizes()).to(table.scalar_type());
+  }
+
   std::vector<Tensor> collect() {
     std::vector<Tensor> out;
+    Index place = 0;
     for (std::size_t slot = 0; slot < buffers_.size(); ++slot) {
       if (!needs_[slot]) continue;
       const GradientBuffers& buffer = buffers_[slot];
+      if (is_table(slot)) {
+        out.push_back(table_gradient(slot, place));
+        continue;
+      }
       Tensor gradient = buffer.rows.defined() ? buffer.rows : buffer.columns;
       if (buffer.rows.defined() && buffer.columns.defined()) gradient.add_(buffer.columns);
       if (!gradient.defined()) {
@@ -138,6 +172,7 @@ class Backward {
   Tensor values_;
   Batched batched_values_, gradients_[kMaxResults], saved_[kMaxResults];
   std::vector<double> scalar_totals_;
+  Tensor tables_;  // [n_batches, row chunks, entries]
 };
 
 // V without columns: what is left is the gradient of softmax_matmul's second result, the logsumexp.

@@ -72,6 +72,15 @@ std::string masks() {
   return json::list_of(out);
 }
 
+std::string tables() {
+  Texts out;
+  TableList::for_each([&]<class Table>() {
+    const TableInfo& info = Table::kInfo;
+    out.push_back(Object().add("name", info.name).add("signature", info.signature).add("formula", info.formula).text());
+  });
+  return json::list_of(out);
+}
+
 std::string parameters(const MetricInfo& metric) {
   Texts out;
   for (const ParameterInfo& parameter : metric.parameters)
@@ -132,6 +141,7 @@ std::string describe() {
       .add_written("nodes", nodes())
       .add_written("joins", joins())
       .add_written("masks", masks())
+      .add_written("tables", tables())
       .add_written("metrics", metrics())
       .add_written("consumers", consumers())
       .add_written("build", kBuildInfo)
