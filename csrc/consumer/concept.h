@@ -31,6 +31,7 @@ struct Options {
   Index n_values = 0;  // C
   Index k = 0;
   bool largest = false;
+  double low = 0, high = 0;
 };
 
 // Scores of a few rows and one tile of columns. Entries from n_columns to width hold the neutral value, as excluded pairs do.

@@ -12,7 +12,7 @@ struct ConsumerInfo {
   const char* arguments;
   const char* returns;
   // One word a result: its sizes after the batch dimensions (N rows, M columns, C value columns, k, P = min(N, M)); then # where it holds
-  // indices (int64), ! where it is another number without gradient.
+  // indices (int64), % where it holds counts (int64), ! where it is another number without gradient.
   const char* results;
   // The numbers of the results that backward reads. Where values are taken, result 0 has the value columns and the others are vectors.
   const char* saved;
@@ -53,10 +53,19 @@ inline constexpr ConsumerInfo kTopkInfo{"topk",
                                         false,
                                         true,
                                         ""};
+inline constexpr ConsumerInfo kHistogramInfo{"histogram",
+                                             "#{j : e_b <= s_ij < e_b+1} for k bins with edges e_b from low to high",
+                                             "int k, int dim, float low, float high",
+                                             "Tensor",
+                                             "Nk%",
+                                             "",
+                                             false,
+                                             false,
+                                             "0"};
 inline constexpr ConsumerInfo kDiagonalInfo{"diagonal", "s_ii", "", "Tensor", "P", "", false, true, "[0]"};
 inline constexpr ConsumerInfo kDenseInfo{"dense", "s_ij", "float fill", "Tensor", "NM", "", false, true, "[N, M]"};
 
-inline constexpr const ConsumerInfo* kConsumers[] = {&kSumInfo, &kMeanInfo, &kLogSumExpInfo, &kMatmulInfo,   &kSoftmaxMatmulInfo,
-                                                     &kMinInfo, &kMaxInfo,  &kTopkInfo,      &kDiagonalInfo, &kDenseInfo};
+inline constexpr const ConsumerInfo* kConsumers[] = {&kSumInfo, &kMeanInfo, &kLogSumExpInfo, &kMatmulInfo,   &kSoftmaxMatmulInfo, &kMinInfo,
+                                                     &kMaxInfo, &kTopkInfo, &kHistogramInfo, &kDiagonalInfo, &kDenseInfo};
 
 }  // namespace torchpairwise

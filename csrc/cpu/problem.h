@@ -41,6 +41,7 @@ struct Problem {
   Operand values;    // [M, C]
   Index k = 0;
   bool largest = false;
+  double low = 0, high = 0;
   Tiles tiles;
 };
 

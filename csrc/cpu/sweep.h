@@ -9,7 +9,9 @@ namespace torchpairwise::cpu::TP_ISA {
 
 namespace consumers = consumer::TP_ISA;
 
-TP_HD consumers::Options options_of(const Problem& problem) { return {problem.values.size[1], problem.k, problem.largest}; }
+TP_HD consumers::Options options_of(const Problem& problem) {
+  return {problem.values.size[1], problem.k, problem.largest, problem.low, problem.high};
+}
 
 // The values of a tile of columns, V [M, C], packed for weights @ V: [C][width] when C is small, else [width][C padded].
 template <class T>

@@ -95,6 +95,8 @@ class Prepared {
     problem_.consumer = kernels_.find_consumer(call.consumer->name);
     problem_.k = call.k;
     problem_.largest = call.largest;
+    problem_.low = call.low;
+    problem_.high = call.high;
     for (std::size_t slot = 0; slot < call.operands.size(); ++slot)
       operands_.emplace_back(call.operands[slot], batch_, core_dimensions(roles_[slot]));
     if (call.values.defined()) values_ = Batched(call.values, batch_, 2);

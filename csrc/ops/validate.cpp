@@ -1,5 +1,6 @@
 #include "ops/validate.h"
 
+#include <cmath>
 #include <cstring>
 #include <optional>
 
@@ -229,7 +230,12 @@ class Validator {
     const bool rows = arguments_.dim == -2;
     const std::optional<std::int64_t> size = (rows ? sizes_.n_rows : sizes_.n_columns).maybe_as_int();
     const std::string axis = std::string("axis ") + std::to_string(arguments_.dim) + (rows ? " (N)" : " (M)");
-    const bool has_k = std::strstr(arguments_.consumer->arguments, "int k") != nullptr;
+    const bool bins = std::strstr(arguments_.consumer->arguments, "float low") != nullptr;
+    if (bins)
+      TORCH_CHECK_VALUE(arguments_.k > 0 && arguments_.low < arguments_.high && std::isfinite(arguments_.high - arguments_.low),
+                        "histogram needs at least one bin and finite limits low < high, got ", arguments_.k, " bins from ", arguments_.low,
+                        " to ", arguments_.high);
+    const bool has_k = !bins && std::strstr(arguments_.consumer->arguments, "int k") != nullptr;
     if (has_k) {
       TORCH_CHECK_VALUE(arguments_.k >= 0, "k must not be negative, got ", arguments_.k);
       TORCH_CHECK_VALUE(!size || arguments_.k <= *size, "k is ", arguments_.k, ", but ", axis, " has size ", *size,
