@@ -29,6 +29,8 @@ class Calls(Description):
         k: int = 0,
         largest: bool = False,
         fill: float = 0.0,
+        low: float = 0.0,
+        high: float = 0.0,
     ) -> tuple[Tensor, ...]:
         """The results of the native call, in the dtype of the computation; over both axes (None) those of the rows."""
         info = CONSUMERS[name]
@@ -41,7 +43,7 @@ class Calls(Description):
                 if axis in (side, None) and self.shape[side] == 0:
                     raise ValueError(f"{name} over an empty axis: {letter} (dim={side}) is 0 in scores {list(self.shape)}")
         operands, program, constants = self._lower(self._extra_masks(exclude_self))
-        given = {"values": values, "k": k, "dim": self._native_dim(axis or -1), "largest": largest, "fill": fill}
+        given = {"values": values, "k": k, "dim": self._native_dim(axis or -1), "largest": largest, "fill": fill, "low": low, "high": high}
         results = getattr(torch.ops.torchpairwise, name)(operands, program, constants, *[given[word] for word in info.inputs])
         return (results,) if isinstance(results, Tensor) else tuple(results)
 

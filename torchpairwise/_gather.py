@@ -12,7 +12,7 @@ from torchpairwise._checks import describe
 from torchpairwise._registry import MASKS, NODES, TABLES
 from torchpairwise._steps import UNLIMITED, Step, Steps
 
-__all__ = ["as_index", "gathered"]
+__all__ = ["as_index", "batch_entry", "gathered"]
 
 
 def as_index(index: Any, size: int, name: str) -> slice | Tensor | int:
@@ -85,7 +85,15 @@ class _Part(NamedTuple):
     def _take(self, x: Tensor, dim: int) -> Tensor:
         if isinstance(self.places, slice):
             return x.narrow(dim, self.places.start, self.places.stop - self.places.start)
-        return x.index_select(dim, self.places.to(x.device))
+        places = self.places.to(x.device)
+        if places.dim() == 1:
+            return x.index_select(dim, places)
+        # Places of each batch entry [*batch, n].
+        batch = torch.broadcast_shapes(x.shape[:dim], places.shape[:-1])
+        places = places.expand(*batch, places.shape[-1])
+        if dim == -1:
+            return x.expand(*batch, x.shape[-1]).gather(-1, places)
+        return x.expand(*batch, *x.shape[-2:]).gather(-2, places.unsqueeze(-1).expand(*places.shape, x.shape[-1]))
 
     def _labelled(self, step: Step) -> Step:
         n_rows, n_columns = self.sizes
@@ -100,3 +108,31 @@ class _Part(NamedTuple):
         if step.word == "causal":
             limits = (UNLIMITED, float(n_columns - n_rows) if step.numbers[0] else 0.0)
         return Step("between", (rows, columns), limits)
+
+
+def batch_entry(steps: Sequence[Step], masks: Sequence[Step], place: Sequence[int]) -> tuple[Steps, Steps]:
+    """The steps and masks of one entry of the batch."""
+
+    def entry(x: Tensor, n_core: int) -> Tensor:
+        n_batch = x.dim() - n_core
+        own = place[len(place) - n_batch :]
+        return x[tuple(0 if x.shape[d] == 1 else own[d] for d in range(n_batch))] if n_batch else x
+
+    def one(step: Step) -> Step:
+        signature = _signature(step)
+        tensors = (*(entry(x, _CORE[letter]) for letter, x in zip(signature, step.tensors, strict=False)), *step.tensors[len(signature) :])
+        return step._replace(tensors=tensors, mask=tuple(one(rule) for rule in step.mask))
+
+    return tuple(one(step) for step in steps), tuple(one(step) for step in masks)
+
+
+# Dimensions of an operand after the batch, by the letter of a signature; X and Y are features.
+_CORE = {"X": 2, "Y": 2, "I": 2, "s": 0, "r": 1, "c": 1, "R": 1, "C": 1, "t": 1}
+
+
+def _signature(step: Step) -> str:
+    """The letters of a step's tensors; the parameters of a comparison have none."""
+    for records in (NODES, TABLES, MASKS):
+        if step.word in records:
+            return str(records[step.word].signature).replace("#", "")
+    return "XY" if len(step.tensors) >= 2 else ""

@@ -30,6 +30,7 @@ class Step(NamedTuple):
     numbers: tuple[float, ...] = ()
     comparison: Any = None
     mask: tuple[Any, ...] = ()
+    scaled: bool = False  # the features are not those that the caller gave
 
 
 Steps = tuple[Step, ...]

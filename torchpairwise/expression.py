@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from torchpairwise._checks import describe
-from torchpairwise._gather import as_index, gathered
+from torchpairwise._gather import as_index, batch_entry, gathered
 from torchpairwise._lowering import lower_metric
 from torchpairwise._steps import Step
-from torchpairwise.consume import Consumers
+from torchpairwise.algebra import Algebra
 from torchpairwise.nodes import Nodes
 
 __all__ = ["PairwiseExpression", "eye_like", "lazy"]
@@ -39,7 +41,7 @@ _OPERATORS = {
 }
 
 
-class PairwiseExpression(Nodes, Consumers):
+class PairwiseExpression(Nodes, Algebra):
     """A lazy [*batch, N, M] matrix of pair scores. Made by `tp.lazy`; every step returns a new one, and no scores are stored.
 
     Steps change scores: ``+ - * / **`` with numbers, 0-dim tensors and other expressions over the same rows and columns, ``+`` and ``*``
@@ -148,6 +150,9 @@ class PairwiseExpression(Nodes, Consumers):
         rows, columns = self._split_index(index)
         if isinstance(rows, Tensor) and isinstance(columns, Tensor):
             return self._pairs(rows, columns)
+        for name, index in (("rows", rows), ("columns", columns)):
+            if isinstance(index, Tensor) and index.dim() != 1:
+                raise IndexError(f"index of the {name} has shape {list(index.shape)}; expected a vector")
         part = self._part("rows", slice(rows, rows + 1) if isinstance(rows, int) else rows)
         part = part._part("columns", slice(columns, columns + 1) if isinstance(columns, int) else columns)
         if not isinstance(rows, int) and not isinstance(columns, int):
@@ -178,14 +183,19 @@ class PairwiseExpression(Nodes, Consumers):
             )
         return self._part("rows", rows)._part("columns", columns).diagonal()
 
+    def _batch_entries(self) -> Iterator[PairwiseExpression]:
+        """The matrices of the batch, one after the other."""
+        batch = self._shape[:-2]
+        for place in itertools.product(*(range(size) for size in batch)):
+            steps, masks = batch_entry(self._steps, self._masks, place)
+            yield self._replace(steps=steps, masks=masks, shape=self._shape[-2:])
+
     def _part(self, side: str, index: slice | Tensor) -> PairwiseExpression:
         if isinstance(index, slice) and index == slice(0, self.shape[-2 if side == "rows" else -1]):
             return self
-        if isinstance(index, Tensor) and index.dim() != 1:
-            raise IndexError(f"index of the {side} has shape {list(index.shape)}; expected a vector")
         stored = side if not self._transposed else ("columns" if side == "rows" else "rows")
         steps, masks = gathered(self._steps, self._masks, stored, index, (self._shape[-2], self._shape[-1]))
-        size = index.stop - index.start if isinstance(index, slice) else index.shape[0]
+        size = index.stop - index.start if isinstance(index, slice) else index.shape[-1]
         n, m = self._shape[-2:]
         return self._replace(steps=steps, masks=masks, shape=(*self._shape[:-2], *((size, m) if stored == "rows" else (n, size))))
 
