@@ -9,6 +9,7 @@ from torchpairwise.explain import Explanation
 from torchpairwise.expression import PairwiseExpression, eye_like, lazy
 from torchpairwise.masks import PairMask
 from torchpairwise.pairwise import CustomComparison, make_pairwise
+from torchpairwise.sweep import sweep
 
 __version__ = build_info()["version"]
 
@@ -31,4 +32,5 @@ __all__ = [
     "metric_info",
     "metrics",
     "neighbors",
+    "sweep",
 ]

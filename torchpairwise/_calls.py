@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
 
 import torch
@@ -53,6 +54,15 @@ class Calls(Description):
         if self.shape[-2] != self.shape[-1]:
             raise ValueError(f"exclude_self=True needs N == M; the scores are {list(self.shape)}")
         return (Step("off_diagonal"),)
+
+    def _check_k(self, k: Any, axis: int, exclude_self: bool) -> None:
+        if isinstance(k, bool) or not isinstance(k, (int, numbers.Integral, torch.SymInt)):
+            raise TypeError(f"k is {describe(k)}; expected an integer")
+        letter, size = ("M", self.shape[-1]) if axis == -1 else ("N", self.shape[-2])
+        candidates = size - 1 if exclude_self and size > 0 else size
+        if not 0 <= k <= candidates:  # type: ignore[operator]
+            less = " less one for exclude_self" if exclude_self else ""
+            raise ValueError(f"k={k} is out of range for {letter}={size}{less}; expected 0 <= k <= {candidates}")
 
     def _checked_values(self, values: Any, axis: int, vector_too: bool = False) -> Tensor:
         size = self.shape[axis]

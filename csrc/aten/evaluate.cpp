@@ -4,11 +4,13 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <algorithm>
 #include <cstring>
 
 #include "aten/masks.h"
 #include "aten/nodes.h"
 #include "aten/tables.h"
+#include "core/counter.h"
 #include "expr/list.h"
 
 namespace torchpairwise::aten {
@@ -22,6 +24,7 @@ class Evaluator {
   }
 
   Tensor run() {
+    evaluated_pairs() += aligned_.j.numel() / std::max<Index>(1, aligned_.j.size(-2)) * aligned_.i.size(-2);
     for (const Step& step : call_.program->steps()) {
       switch (step.kind) {
         case StepKind::kSource:

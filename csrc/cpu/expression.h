@@ -65,6 +65,7 @@ class Expression {
   }
 
   Index stride() const { return stride_; }
+  Index n_evaluated() const { return n_evaluated_; }  // pairs, so far
   const Problem& problem() const { return problem_; }
   StepMemory<T>& step(int n) { return steps_[n]; }
   T* result() { return steps_[problem_.n_steps - 1].scores; }
@@ -85,6 +86,7 @@ class Expression {
 
   // Scores of the strip into result(); and every step's own if keep_all.
   void evaluate(const StripPlace& place) {
+    n_evaluated_ += place.n_rows * place.n_columns;
     for (int n = 0; n < problem_.n_steps; ++n) {
       const Step& step = problem_.steps[n];
       if (step.kind == StepKind::kSource)
@@ -356,7 +358,7 @@ class Expression {
   }
 
   const Problem& problem_;
-  Index stride_ = 0;
+  Index stride_ = 0, n_evaluated_ = 0;
   StepMemory<T> steps_[kMaxSteps];
   T* spare_ = nullptr;
   unsigned char* keep_[kMaxMasks] = {};

@@ -51,6 +51,21 @@ struct Result {
   Index stride[2] = {0, 0};
 };
 
+// A consumer of a two-sided sweep. `states` are those of the rows (or columns) of the task, from its first one on.
+struct Side {
+  int consumer = 0;
+  Operand values;  // of rows [M, C], of columns [N, C]
+  Index k = 0;
+  bool largest = false;
+  double low = 0, high = 0;
+  void* states = nullptr;
+};
+
+struct Sides {
+  Side rows[kMaxSides], columns[kMaxSides];
+  int n_rows = 0, n_columns = 0;
+};
+
 // What replay reads and writes besides the problem. Absent gradients have a null pointer.
 struct Replay {
   Operand gradients[kMaxResults];  // of the results: [N], or [N, C] of result 0 where values are taken

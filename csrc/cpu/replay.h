@@ -103,6 +103,8 @@ class ReplayPass {
     flush_rows(row_end - row_begin);
   }
 
+  Index n_evaluated() const { return expression_.n_evaluated(); }
+
  private:
   bool wants(const Result& result) const { return result.data != nullptr; }
 
@@ -483,14 +485,15 @@ Index replay_workspace(const Problem& problem, const Replay& replay) {
 }
 
 template <class T>
-void replay(const Problem& problem, const Replay& replay, Index row_begin, Index row_end, Index column_begin, Index column_end,
-            void* workspace) {
+Index replay(const Problem& problem, const Replay& replay, Index row_begin, Index row_end, Index column_begin, Index column_end,
+             void* workspace) {
   Arena arena(workspace);
   ReplayPass<T> pass(problem, replay, arena);
   visit_consumer<T>(problem, [&]<class Consumer>() {
     for (Index i = row_begin; i < row_end; i += problem.tiles.block_rows)
       pass.template run<Consumer>(i, least(i + problem.tiles.block_rows, row_end), column_begin, column_end);
   });
+  return pass.n_evaluated();
 }
 
 }  // namespace torchpairwise::cpu::TP_ISA

@@ -97,9 +97,10 @@ void fill_excluded(T* scores, const unsigned char* keep, Index stride, Index n_r
   }
 }
 
+// Returns the number of pairs evaluated.
 template <class T, class Consumer>
-void sweep_rows(const Problem& problem, Index row_begin, Index row_end, Index column_begin, Index column_end, void* state,
-                void* workspace) {
+Index sweep_rows(const Problem& problem, Index row_begin, Index row_end, Index column_begin, Index column_end, void* state,
+                 void* workspace) {
   using State = typename Consumer::State;
   Arena arena(workspace);
   Expression<T> expression(problem, false, arena);
@@ -135,6 +136,7 @@ void sweep_rows(const Problem& problem, Index row_begin, Index row_end, Index co
       for (Index r = 0; r < place.n_rows; ++r) Consumer::accumulate(state_of(i + r), values.product_row(r), options);
     }
   }
+  return expression.n_evaluated();
 }
 
 template <class T>
@@ -173,9 +175,12 @@ void init(const Problem& problem, Index n_rows, void* state) {
 }
 
 template <class T>
-void sweep(const Problem& problem, Index row_begin, Index row_end, Index column_begin, Index column_end, void* state, void* workspace) {
-  visit_consumer<T>(
-      problem, [&]<class Consumer>() { sweep_rows<T, Consumer>(problem, row_begin, row_end, column_begin, column_end, state, workspace); });
+Index sweep(const Problem& problem, Index row_begin, Index row_end, Index column_begin, Index column_end, void* state, void* workspace) {
+  Index evaluated = 0;
+  visit_consumer<T>(problem, [&]<class Consumer>() {
+    evaluated = sweep_rows<T, Consumer>(problem, row_begin, row_end, column_begin, column_end, state, workspace);
+  });
+  return evaluated;
 }
 
 template <class T>

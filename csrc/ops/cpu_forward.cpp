@@ -1,6 +1,7 @@
 // Forward of the native CPU path. Tasks are (batch entry, block of rows); with few rows, (.., part of the columns), merged in order.
 #include <sstream>
 
+#include "core/counter.h"
 #include "ops/cpu_prepared.h"
 #include "plan/why_not.h"
 
@@ -61,8 +62,8 @@ std::vector<Tensor> forward(const Call& call) {
     const Problem& problem = problems[n / n_blocks];
     const Index begin = n % n_blocks * block, end = std::min(begin + block, problem.n_rows);
     kernels.init(problem, end - begin, state);
-    kernels.sweep(problem, begin, end, std::min(split * part, problem.n_columns), std::min((split + 1) * part, problem.n_columns), state,
-                  scratch);
+    evaluated_pairs() += kernels.sweep(problem, begin, end, std::min(split * part, problem.n_columns),
+                                       std::min((split + 1) * part, problem.n_columns), state, scratch);
   };
   if (splits == 1) {
     run_tasks(n_blocks_total, parallel, workspace + state_bytes, [&](Index n, void* memory) {

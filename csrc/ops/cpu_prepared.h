@@ -128,6 +128,13 @@ class Prepared {
   Index n_batches() const { return product_of(batch_); }
   Role role(std::size_t slot) const { return roles_[slot]; }
 
+  // More batch dimensions, of tensors that are not the call's.
+  void widen(at::IntArrayRef batch) {
+    batch_ = at::infer_size(batch_, batch);
+    for (std::size_t slot = 0; slot < operands_.size(); ++slot)
+      operands_[slot] = Batched(call_.operands[slot], batch_, core_dimensions(roles_[slot]));
+  }
+
   // Tile sizes are set before entry() is called.
   void set_tiles(Index block_rows, Index tile_columns) {
     problem_.tiles.block_rows = block_rows;

@@ -1,4 +1,5 @@
 // Backward of the native CPU path: which thread replays which pairs, and where the gradients go.
+#include "core/counter.h"
 #include "ops/cpu_prepared.h"
 
 namespace torchpairwise::ops {
@@ -117,8 +118,9 @@ class Backward {
       if (row >= shared.n_rows || column >= shared.n_columns) return;
       double* totals = scalars.data() + ((entry * n_chunks + i) * n_chunks + j) * kMaxSlots;
       double* tables = tables_.data_ptr<double>() + (entry * n_chunks + i) * n_entries;
-      prepared_.kernels().replay(problems[entry], replay_of(entry, totals, tables), row, std::min(row + rows, shared.n_rows), column,
-                                 std::min(column + columns, shared.n_columns), scratch);
+      evaluated_pairs() +=
+          prepared_.kernels().replay(problems[entry], replay_of(entry, totals, tables), row, std::min(row + rows, shared.n_rows), column,
+                                     std::min(column + columns, shared.n_columns), scratch);
     };
     if (whole) {
       const bool parallel = n_batches * shared.n_rows * shared.n_columns > plan::kPairsPerTask && !shares_gradients();
