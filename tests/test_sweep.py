@@ -223,7 +223,7 @@ def test_masks_save_evaluations(backend: str) -> None:
     X = torch.zeros(6000, 2)
     S = tp.lazy(X, metric="linear", backend=backend)
     assert evaluated(lambda: S.masked(tp.masks.causal()).sum(-1)) < 0.6 * 6000**2
-    assert evaluated(lambda: S.masked(tp.masks.band(10, 10)).sum(-1)) < (0.05 if backend == "native" else 0.6) * 6000**2
+    assert evaluated(lambda: S.masked(tp.masks.band(10, 10)).sum(-1)) < (0.1 if backend == "native" else 0.6) * 6000**2
 
 
 # Symmetric mode
