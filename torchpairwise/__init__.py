@@ -1,7 +1,7 @@
 """Pairwise scores that are reduced in tiles and never stored, with gradients."""
 
 from torchpairwise import _native as _native
-from torchpairwise import attention, contrastive, masks, neighbors
+from torchpairwise import attention, contrastive, masks, neighbors, optimize
 from torchpairwise._native import build_info, cmake_prefix_path
 from torchpairwise._registry import MetricInfo, metric_info, metrics
 from torchpairwise.consume import Selection, SoftmaxOutput
@@ -30,4 +30,5 @@ __all__ = [
     "metric_info",
     "metrics",
     "neighbors",
+    "optimize",
 ]
