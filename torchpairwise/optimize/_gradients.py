@@ -1,4 +1,4 @@
-"""Gradients of transport problems: of the value at fixed potentials (envelope theorem), and through the potentials (implicit function theorem).
+"""Gradients of transport problems: of the value at fixed potentials (envelope), and through the potentials (implicit function theorem).
 
 Both evaluate the pairs once more in backward; nothing of the iterations is kept. They are first-order: a second derivative raises.
 """
@@ -141,8 +141,8 @@ class _Adjoint:
 
         (I - k_f k_g K K^T) y = (f' - k_g P (g' / c)) / sqrt(r),  K = diag(r)^(-1/2) P diag(c)^(-1/2)
 
-    For exact marginals it has the null vector sqrt(r), since potentials are determined up to a constant, and the component of the right-hand
-    side along it is left out.
+    For exact marginals it has the null vector sqrt(r), since potentials are determined up to a constant, and the component of the
+    right-hand side along it is left out.
     """
 
     def __init__(self, coupling: Scores, factors: list[float]) -> None:

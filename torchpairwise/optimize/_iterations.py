@@ -15,7 +15,7 @@ from torchpairwise.optimize.results import Status
 __all__ = ["Outcome", "Settings", "solve"]
 
 # Iterations over which a rate of convergence is measured, at least; and as a multiple of 1 / (2 - omega), the iterations in which
-# over-relaxed errors fall by a constant factor. Measured on 14 problems: shorter periods misjudge the rate and take a third more iterations.
+# over-relaxed errors fall by a constant factor. On 14 problems of 2 to 400 points, half of this took a third more iterations.
 _PERIOD, _PERIOD_OF_SLOWNESS = 6, 2
 # The distance of omega from 2 shrinks at most by this factor in a period, since a rate says more about the present omega than about others.
 _APPROACH = 0.5

@@ -62,7 +62,7 @@ def read_marginals(marginal: str | None, rho: Any, mass: Any) -> Marginals:
         raise ValueError(f"marginal={marginal!r}; expected None (exact), 'kl', 'tv' or 'partial'")
     if marginal in ("kl", "tv"):
         if rho is None:
-            raise ValueError(f"marginal={marginal!r} needs rho=, the price of a unit of mass in units of cost, or one for rows and one for columns")
+            raise ValueError(f"marginal={marginal!r} needs rho=, the price of a unit of mass, in units of cost")
         pair = rho if isinstance(rho, (tuple, list)) else (rho, rho)
         numbers = tuple(as_number(value, "rho", "a number > 0, or two") for value in pair)
         if len(numbers) != 2 or not all(value > 0 for value in numbers):
@@ -170,7 +170,7 @@ def _check_masses(a: Tensor, b: Tensor, marginals: Marginals) -> None:
         assert marginals.mass is not None
         if bool((marginals.mass > room * (1 + _SUM_TOLERANCE)).any()):
             raise ValueError(
-                f"mass={marginals.mass} is more than there is: a sums to {_shown(sum_a)} and b to {_shown(sum_b)}; give at most the smaller sum"
+                f"mass={marginals.mass} is too much: a sums to {_shown(sum_a)} and b to {_shown(sum_b)}; give at most the smaller sum"
             )
         return
     if not (marginals.exact(0) and marginals.exact(1)):

@@ -110,7 +110,7 @@ class DenseScores:
         """The k best scores in order, ties by the lower index."""
         scores = self.dense(-torch.inf if largest else torch.inf)
         scores = scores if one_axis(self.shape, dim) == -1 else scores.mT
-        values, indices = scores.sort(-1, descending=largest, stable=True)
+        values, indices = scores.sort(dim=-1, descending=largest, stable=True)
         return Selection(values[..., :k], indices[..., :k])
 
     def __repr__(self) -> str:

@@ -102,11 +102,15 @@ class Alternating:
         self.row_error, self.column_pass = None, None
 
     def measure(self) -> Tensor:
-        """The error of the potentials, rows and columns [*batch]; after an update it takes one pass, which the next update uses."""
+        """The error of the potentials, rows, columns and mass [*batch]; after an update it takes one pass, which the next update uses."""
         if self.row_error is None:
             self.row_error = self.rows.error(self.f, self._row_pass(), self.shift)
         self.column_pass = self._column_pass()
-        return self.row_error + self.columns.error(self.g, self.column_pass, self.shift)
+        error = self.row_error + self.columns.error(self.g, self.column_pass, self.shift)
+        mass = self.problem.marginals.mass
+        if mass is not None:
+            error = error + (self.columns.masses(self.g, self.column_pass, self.shift).sum(-1) - mass).abs() / self.rows.total
+        return error
 
     def update(self, omega: Tensor | None) -> None:
         """One iteration."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from enum import Enum
 from typing import Any, NamedTuple
 
@@ -42,10 +42,10 @@ _ADVICE = {
     "tol; for transport a larger epsilon)",
     "stagnated": "the error stopped falling above tol, near what the dtype can resolve; use float64, a larger tol, or scale the problem "
     "(for transport a larger epsilon, for a box problem smaller features)",
-    "infeasible": "nothing satisfies the constraints: the forbidden pairs (infinite cost) leave some mass nowhere to go; allow more pairs, or "
+    "infeasible": "nothing satisfies the constraints: forbidden pairs (infinite cost) leave some mass nowhere to go; allow more of them, or "
     'let mass stay behind with marginal="kl", "tv" or "partial"',
-    "unbounded": "the objective falls without limit inside the box; give finite bounds (for a support vector machine a finite C: the classes "
-    "cannot be separated)",
+    "unbounded": "the objective falls without limit inside the box; give finite bounds (for a support vector machine a finite C: "
+    "the classes cannot be separated)",
 }
 
 
@@ -56,7 +56,9 @@ class ConvergenceError(RuntimeError):
 def raise_unless_converged(name: str, status: Status, error: float, tol: float, iterations: int) -> None:
     """Raises `ConvergenceError` for every status but converged."""
     if status is not Status.CONVERGED:
-        raise ConvergenceError(f"{name} ended with status {status} after {iterations} iterations, error {error:.3g}, tol {tol:.3g}: {status.advice}")
+        raise ConvergenceError(
+            f"{name} ended with status {status} after {iterations} iterations, error {error:.3g}, tol {tol:.3g}: {status.advice}"
+        )
 
 
 class Potentials(NamedTuple):
@@ -79,6 +81,7 @@ class SinkhornResult:
         converged: bool [*batch], exactly ``marginal_error <= tol``.
         status: a `Status`, the worst one of a batch; `status.advice` says what to do.
         iterations: how often both potentials were updated.
+        scores, weights, epsilon: the problem; without gradients, unless it was solved with `differentiable=True`.
     """
 
     potentials: Potentials
@@ -88,9 +91,9 @@ class SinkhornResult:
     converged: Tensor
     status: Status
     iterations: int
-    scores: Any = field(default=None)
-    weights: tuple[Tensor, Tensor] = field(default=())  # type: ignore[assignment]
-    epsilon: Any = field(default=None)
+    scores: Any
+    weights: tuple[Tensor, Tensor]
+    epsilon: float | Tensor
 
     @property
     def solution(self) -> Any:
@@ -118,8 +121,8 @@ class SinkhornResult:
         return self.transport_cost / self.epsilon - linear
 
     def __repr__(self) -> str:
-        shape = list(self.coupling.shape)
-        return f"SinkhornResult({shape}, status={self.status}, iterations={self.iterations}, marginal_error={_largest(self.marginal_error):.3g})"
+        shape, error = list(self.coupling.shape), _largest(self.marginal_error)
+        return f"SinkhornResult({shape}, status={self.status}, iterations={self.iterations}, marginal_error={error:.3g})"
 
 
 @dataclass(frozen=True)
