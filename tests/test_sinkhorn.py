@@ -120,12 +120,12 @@ def test_total_variation_marginals(kind: str) -> None:
     X, Y = points(8, 2), points(11, 2, seed=1)
     a, b = weights(8, 2), 1.5 * weights(11, 3)
     C, A = random_program(X, Y)
-    rho = 0.15
+    rho = 0.03
     # Dropping mass costs rho on both sides, so <P, C> + rho (sum a - sum P) + rho (sum b - sum P).
     exact = linprog(C.ravel() - 2 * rho, A_ub=A, b_ub=np.concatenate([a, b])).fun + rho * float(a.sum() + b.sum())
     result = sinkhorn(as_cost(kind, X, Y), a, b, epsilon=2e-4, marginal="tv", rho=rho, tol=1e-6, max_iter=20000)
     assert result.converged
-    np.testing.assert_allclose(result.cost, exact, rtol=5e-3)
+    np.testing.assert_allclose(result.cost, exact, atol=1e-3)  # epsilon KL(P | a b^T)
     assert float(result.coupling.sum()) < 0.99
 
 
@@ -140,9 +140,7 @@ def test_partial(kind: str, mass: float) -> None:
     np.testing.assert_allclose(result.coupling.sum(), mass, rtol=1e-5)
     assert bool((result.coupling.sum(-1) <= a + 1e-6).all()) and bool((result.coupling.sum(-2) <= b + 1e-6).all())
     np.testing.assert_allclose(result.transport_cost, exact.fun, rtol=5e-3)
-    again = sinkhorn(
-        as_cost(kind, X, Y), a, b, epsilon=2e-4, marginal="partial", mass=mass, tol=1e-5, max_iter=20000, x0=result.potentials
-    )
+    again = sinkhorn(as_cost(kind, X, Y), a, b, epsilon=2e-4, marginal="partial", mass=mass, tol=1e-5, max_iter=20000, x0=result.potentials)
     assert again.iterations == 0 and again.converged
 
 
@@ -320,7 +318,7 @@ def test_implicit_gradients_of_potentials_up_to_a_constant() -> None:
 def test_second_derivatives_raise() -> None:
     X, Y, *_ = leaves()
     (gradient,) = torch.autograd.grad(sinkhorn(tp.lazy(X, Y), epsilon=0.1).cost, X, create_graph=True)
-    with pytest.raises(RuntimeError, match="once_differentiable"):
+    with pytest.raises(NotImplementedError, match="second derivatives of transport"):
         torch.autograd.grad(gradient.sum(), X)
 
 

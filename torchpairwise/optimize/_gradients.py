@@ -10,7 +10,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch.autograd.function import once_differentiable
 
 from torchpairwise.optimize._iterations import Outcome
 from torchpairwise.optimize._problem import Problem, log_weights, masked
@@ -35,15 +34,30 @@ class Replayed(torch.autograd.Function):
         return tuple(output.clone() for output in outputs)
 
     @staticmethod
-    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
         needed = ctx.needs_input_grad[3:]
         inputs = [tensor.detach().requires_grad_(need) for tensor, need in zip(ctx.saved_tensors, needed, strict=True)]
         with torch.enable_grad():
             outputs = ctx.formula(inputs)
         wanted = [tensor for tensor, need in zip(inputs, needed, strict=True) if need]
-        found = iter(torch.autograd.grad(outputs, wanted, ctx.cotangents(gradients), allow_unused=True))
-        return None, None, None, *[next(found) if need else None for need in needed]
+        cotangents = ctx.cotangents([gradient.detach() for gradient in gradients])
+        found = torch.autograd.grad(outputs, wanted, cotangents, allow_unused=True)
+        if torch.is_grad_enabled():
+            found = tuple(None if gradient is None else FirstOrder.apply(gradient, *gradients, *ctx.saved_tensors) for gradient in found)
+        remaining = iter(found)
+        return None, None, None, *[next(remaining) if need else None for need in needed]
+
+
+class FirstOrder(torch.autograd.Function):
+    """A gradient whose own derivative is refused."""
+
+    @staticmethod
+    def forward(ctx: Any, gradient: Tensor, *inputs: Tensor) -> Tensor:
+        return gradient.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, ...]:
+        raise NotImplementedError("second derivatives of transport problems; sinkhorn and sinkhorn_divergence have first-order gradients")
 
 
 class Inputs:
@@ -74,11 +88,11 @@ def value_of(problem: Problem, outcome: Outcome, inputs: Sequence[Any]) -> Tenso
     scores, a, b, epsilon = inputs
     exponents = masked(scores * (-1 / epsilon), problem.keep_a, problem.keep_b)
     exponents = exponents.add_columns(outcome.g / epsilon + log_weights(b)).add_rows((outcome.f + outcome.shift) / epsilon)
-    a, b = a.double(), b.double()
+    a, b = (torch.where(weights > 0, weights, 0.0).double() for weights in (a, b))
     mass = (a * exponents.logsumexp(-1).double().exp()).sum(-1)
     value = -epsilon * (mass - a.sum(-1) * b.sum(-1))
     for index, (weights, potential) in enumerate(((a, outcome.f), (b, outcome.g))):
-        value = value + torch.where(weights > 0, weights * problem.marginals.gain(potential.double(), index), 0.0).sum(-1)
+        value = value + (weights * problem.marginals.gain(potential.double(), index)).sum(-1)
     if problem.marginals.mass is not None:
         value = value + outcome.shift.squeeze(-1) * problem.marginals.mass
     return value
@@ -115,10 +129,13 @@ def _implicit(problem: Problem, outcome: Outcome, inputs: Inputs) -> tuple[Tenso
     def updates(tensors: Sequence[Tensor]) -> Outputs:
         scores, a, b, epsilon = inputs.unpack(tensors)
         exponents = masked(scores * (-1 / epsilon), problem.keep_a, problem.keep_b)
-        next_f = -epsilon * exponents.add_columns(g / epsilon + log_weights(b)).logsumexp(-1)
-        next_g = -epsilon * exponents.add_rows(f / epsilon + log_weights(a)).logsumexp(-2)
+        passes = (
+            exponents.add_columns(g / epsilon + log_weights(b)).logsumexp(-1),
+            exponents.add_rows(f / epsilon + log_weights(a)).logsumexp(-2),
+        )
         return tuple(
-            _damping(problem, index, epsilon) * torch.where(new.isfinite(), new, 0.0) for index, new in enumerate((next_f, next_g))
+            -epsilon * _damping(problem, index, epsilon) * torch.where(log_mass.isfinite(), log_mass, 0.0)
+            for index, log_mass in enumerate(passes)
         )
 
     fixed = inputs.unpack([tensor.detach() for tensor in inputs.tensors])

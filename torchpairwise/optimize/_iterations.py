@@ -22,8 +22,9 @@ _APPROACH = 0.5
 # The largest over-relaxation: with omega the error cannot fall faster than omega - 1 an iteration.
 _LARGEST_OMEGA = 1.99
 _LARGEST_RATE = 1 - 1e-6
-# An error that does not fall by this share in so many iterations will not fall any more.
-_STAGNATION_SHARE, _STAGNATION_COUNT = 0.95, 200
+# Stagnation: in so many iterations the error has not fallen by this share, and potentials have not moved by more than rounding (in units of
+# the dtype's resolution). With a small epsilon the error may stay the same for long while potentials travel.
+_STAGNATION_COUNT, _STAGNATION_SHARE, _STAGNATION_MOVE = 200, 0.95, 64
 
 
 class Settings(NamedTuple):
@@ -84,6 +85,28 @@ class Relaxation:
         self.omega = self._chosen
 
 
+class Progress:
+    """Tells whether iterations still change anything."""
+
+    def __init__(self, error: Tensor, potentials: tuple[Tensor, ...], iteration: int) -> None:
+        self._error, self._potentials, self._iteration = error, potentials, iteration
+
+    def ended(self, error: Tensor, potentials: tuple[Tensor, ...], iteration: int) -> bool:
+        """True if neither the errors nor the potentials have changed since long ago."""
+        fallen = bool((error < _STAGNATION_SHARE * self._error).any())
+        if not fallen and iteration - self._iteration < _STAGNATION_COUNT:
+            return False
+        if not fallen and not self._moved(potentials):
+            return True
+        self._error, self._potentials, self._iteration = torch.minimum(error, self._error), potentials, iteration
+        return False
+
+    def _moved(self, potentials: tuple[Tensor, ...]) -> bool:
+        size = max(float(part.abs().amax()) for part in potentials)
+        moved = max(float((new - old).abs().amax()) for new, old in zip(potentials, self._potentials, strict=True))
+        return moved > _STAGNATION_MOVE * torch.finfo(potentials[0].dtype).eps * size
+
+
 def solve(problem: Problem, settings: Settings, start: tuple[Tensor, Tensor] | None, symmetric: bool = False) -> Outcome:
     """Potentials of the rows and of the columns; those of a symmetric problem (equal points and weights) are equal."""
     state: Alternating | Averaged = Averaged(problem) if symmetric else Alternating(problem, start)
@@ -110,20 +133,18 @@ def _iterate(state: Alternating | Averaged, settings: Settings, iterations: int)
     """Iterates until every error of the batch is within tol; returns the best potentials."""
     best = state.measure()
     kept = [part.clone() for part in state.potentials]
-    error, reference, last_gain, relaxation = best, best, iterations, Relaxation(best)
+    error, relaxation, progress = best, Relaxation(best), Progress(best, state.potentials, iterations)
     while True:
         worst = float(best.max()) if best.numel() else 0.0
         if settings.callback is not None:
             settings.callback(iterations, worst)
-        stuck = iterations - last_gain >= _STAGNATION_COUNT
-        if worst <= settings.tol or iterations >= settings.max_iter or stuck:
+        stuck = progress.ended(error, state.potentials, iterations)
+        if worst <= settings.tol or iterations >= settings.max_iter or stuck or state.blocked:
             break
         relaxation.observe(error)
         state.update(relaxation.omega)
         iterations += 1
         error = state.measure()
-        if bool((error < _STAGNATION_SHARE * reference).any()):
-            reference, last_gain = torch.minimum(error, reference), iterations
         better = error < best
         kept = [torch.where(better.unsqueeze(-1), new, old) for new, old in zip(state.potentials, kept, strict=True)]
         best = torch.where(better, error, best)

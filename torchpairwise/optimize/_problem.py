@@ -14,8 +14,10 @@ from torchpairwise.optimize._scores import DenseScores, Scores, as_scores
 
 __all__ = ["Marginals", "Problem", "Side", "bind_problem", "read_marginals"]
 
-# Sums that differ by at most this share count as equal: weights that were normalised in float32 do not add up exactly.
-_SUM_TOLERANCE = 1e-5
+# Sums that differ by at most this share count as equal: weights that were normalised in float32 do not add up exactly, and those in half
+# precision (the second number) less so.
+_SUM_TOLERANCE, _HALF_SUM_TOLERANCE = 1e-5, 1e-2
+_HALF = (torch.float16, torch.bfloat16)
 
 
 @dataclass(frozen=True)
@@ -119,9 +121,11 @@ def bind_problem(C: Any, a: Any, b: Any, marginals: Marginals, name: str = "C") 
     scores = as_scores(C, name)
     batch = tuple(scores.shape[:-2])
     n, m = scores.shape[-2:]
+    given = (a, b)
     a, b = _weights(a, "a", n, "rows", scores), _weights(b, "b", m, "columns", scores)
     batch = broadcast_batch(broadcast_batch(batch, a.shape[:-1], "a"), b.shape[:-1], "b")
-    _check_masses(a.detach(), b.detach(), marginals)
+    half = scores.dtype == torch.float32 and any(isinstance(x, Tensor) and x.dtype in _HALF for x in given)
+    _check_masses(a.detach(), b.detach(), marginals, _HALF_SUM_TOLERANCE if half else _SUM_TOLERANCE)
     fixed_a, fixed_b = a.detach(), b.detach()
     if marginals.exact(0) and marginals.exact(1):
         # Rounding of the sums would otherwise be an error that no coupling can go below.
@@ -147,7 +151,7 @@ def _weights(weights: Any, name: str, size: int, side: str, scores: Scores) -> T
         raise ValueError(f"{name} is {describe(weights)}; expected weights [..., {size}], one for each of the {side} of the cost")
     if weights.device != scores.device:
         raise ValueError(f"{name} is on {weights.device}, but the cost is on {scores.device}; move one of them")
-    if weights.dtype in (torch.float16, torch.bfloat16):
+    if weights.dtype in _HALF:
         weights = weights.float()
     if weights.dtype != dtype:
         raise TypeError(f"{name} has dtype {weights.dtype}, but the cost has {dtype}; convert one of them")
@@ -159,7 +163,7 @@ def _weights(weights: Any, name: str, size: int, side: str, scores: Scores) -> T
     return weights
 
 
-def _check_masses(a: Tensor, b: Tensor, marginals: Marginals) -> None:
+def _check_masses(a: Tensor, b: Tensor, marginals: Marginals, tolerance: float) -> None:
     sum_a, sum_b = a.double().sum(-1), b.double().sum(-1)
     for name, total in (("a", sum_a), ("b", sum_b)):
         if bool((total <= 0).any()):
@@ -168,14 +172,14 @@ def _check_masses(a: Tensor, b: Tensor, marginals: Marginals) -> None:
     if marginals.kind == "partial":
         room = torch.minimum(sum_a, sum_b)
         assert marginals.mass is not None
-        if bool((marginals.mass > room * (1 + _SUM_TOLERANCE)).any()):
+        if bool((marginals.mass > room * (1 + tolerance)).any()):
             raise ValueError(
                 f"mass={marginals.mass} is too much: a sums to {_shown(sum_a)} and b to {_shown(sum_b)}; give at most the smaller sum"
             )
         return
     if not (marginals.exact(0) and marginals.exact(1)):
         return
-    apart = (sum_a - sum_b).abs() > _SUM_TOLERANCE * torch.maximum(sum_a, sum_b)
+    apart = (sum_a - sum_b).abs() > tolerance * torch.maximum(sum_a, sum_b)
     if bool(apart.any()):
         raise ValueError(
             f"a sums to {_shown(sum_a)} and b to {_shown(sum_b)}; balanced transport needs equal sums. Divide each by its sum, or let mass "

@@ -7,7 +7,8 @@ is the potential that makes the mass of row i exact; rules of marginals and over
     f <- clamp(f + omega (factor raw_f - f), low, high)
 
 With omega = 1 these are Sinkhorn's iterations (Cuturi 2013; unbalanced: Chizat et al. 2018, Sejourne et al. 2019; partial: block ascent in
-the dual of Benamou et al. 2015, section 5); omega > 1 over-relaxes them (Thibault et al. 2021, Lehmann et al. 2022).
+the dual of the problem of Benamou et al. 2015, section 5, where each potential and the multiplier of the mass, `shift`, are chosen together);
+omega > 1 over-relaxes them (Thibault et al. 2021, Lehmann et al. 2022).
 """
 
 from __future__ import annotations
@@ -55,6 +56,23 @@ class Half:
         if omega is not None:
             aim = potential + omega.unsqueeze(-1) * (aim - potential)
         return torch.where(logsumexp == -torch.inf, 0.0, aim.clamp(self.side.low, self.side.high))
+
+    def shift(self, logsumexp: Tensor) -> Tensor:
+        """The multiplier of the mass m [*batch, 1] that makes the masses min(w, w exp(shift / epsilon + logsumexp)) add up to m.
+
+        With the k points of the largest logsumexp at their weights, exp(shift / epsilon) = (m - their weights) / (masses of the others).
+        """
+        log_mass, order = logsumexp.sort(dim=-1, descending=True)
+        weights = self.weights.expand_as(logsumexp).gather(-1, order)
+        full = weights.cumsum(-1) - weights
+        others = torch.logcumsumexp((log_mass + weights.log()).flip(-1), -1).flip(-1)
+        left = self.marginals.mass - full  # type: ignore[operator]
+        candidates = torch.where(left > 0, left.log() - others, -torch.inf)
+        # Point k is the first that is not full: its mass stays below its weight.
+        below = (candidates + log_mass <= 0) & (left > 0) & (log_mass > -torch.inf)
+        first = torch.where(below.any(-1, keepdim=True), below.int().argmax(-1, keepdim=True), -1)
+        smallest = torch.where(log_mass > -torch.inf, log_mass, torch.inf).amin(-1, keepdim=True)
+        return self.epsilon * torch.where(first >= 0, candidates.gather(-1, first.clamp(min=0)), -smallest)
 
     def masses(self, potential: Tensor, logsumexp: Tensor, shift: Tensor) -> Tensor:
         """The masses of the coupling."""
@@ -115,13 +133,12 @@ class Alternating:
     def update(self, omega: Tensor | None) -> None:
         """One iteration."""
         column_pass = self._column_pass() if self.column_pass is None else self.column_pass
+        partial = self.problem.marginals.mass is not None
+        self.shift = self.columns.shift(column_pass) if partial else self.shift
         self.g = self.columns.relaxed(self.g, column_pass, self.shift, omega)
         row_pass = self._row_pass()
+        self.shift = self.rows.shift(row_pass) if partial else self.shift
         self.f = self.rows.relaxed(self.f, row_pass, self.shift, omega)
-        mass = self.problem.marginals.mass
-        if mass is not None:
-            total = self.rows.masses(self.f, row_pass, self.shift).sum(-1, keepdim=True)
-            self.shift = self.shift + self.epsilon * (mass / total).log()
         self.row_error, self.column_pass = self.rows.error(self.f, row_pass, self.shift), None
 
     def _column_pass(self) -> Tensor:

@@ -42,7 +42,7 @@ _ADVICE = {
     "tol; for transport a larger epsilon)",
     "stagnated": "the error stopped falling above tol, near what the dtype can resolve; use float64, a larger tol, or scale the problem "
     "(for transport a larger epsilon, for a box problem smaller features)",
-    "infeasible": "nothing satisfies the constraints: forbidden pairs (infinite cost) leave some mass nowhere to go; allow more of them, or "
+    "infeasible": "nothing satisfies the constraints: forbidden pairs (infinite cost) leave mass nowhere to go; allow more of them, or "
     'let mass stay behind with marginal="kl", "tv" or "partial"',
     "unbounded": "the objective falls without limit inside the box; give finite bounds (for a support vector machine a finite C: "
     "the classes cannot be separated)",
