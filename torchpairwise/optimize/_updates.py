@@ -7,7 +7,7 @@ is the potential that makes the mass of row i exact; rules of marginals and over
     f <- clamp(f + omega (factor raw_f - f), low, high)
 
 With omega = 1 these are Sinkhorn's iterations (Cuturi 2013; unbalanced: Chizat et al. 2018, Sejourne et al. 2019; partial: block ascent in
-the dual of the problem of Benamou et al. 2015, section 5, where each potential and the multiplier of the mass, `shift`, are chosen together);
+the dual of the problem of Benamou et al. 2015, section 5, where a potential and the multiplier of the mass, `shift`, are chosen together);
 omega > 1 over-relaxes them (Thibault et al. 2021, Lehmann et al. 2022).
 """
 
