@@ -1,7 +1,7 @@
 """Pairwise scores that are reduced in tiles and never stored, with gradients."""
 
 from torchpairwise import _native as _native
-from torchpairwise import attention, contrastive, masks, neighbors, optimize
+from torchpairwise import attention, contrastive, masks, neighbors, optimize, statistics
 from torchpairwise._native import build_info, cmake_prefix_path
 from torchpairwise._registry import MetricInfo, metric_info, metrics
 from torchpairwise.consume import Selection, SoftmaxOutput
@@ -9,6 +9,7 @@ from torchpairwise.explain import Explanation
 from torchpairwise.expression import PairwiseExpression, lazy
 from torchpairwise.masks import PairMask
 from torchpairwise.pairwise import CustomComparison, make_pairwise
+from torchpairwise.statistics import energy_statistics, median_distance, mmd_statistics
 
 __version__ = build_info()["version"]
 
@@ -24,11 +25,15 @@ __all__ = [
     "build_info",
     "cmake_prefix_path",
     "contrastive",
+    "energy_statistics",
     "lazy",
     "make_pairwise",
     "masks",
     "metric_info",
+    "median_distance",
     "metrics",
+    "mmd_statistics",
     "neighbors",
     "optimize",
+    "statistics",
 ]
