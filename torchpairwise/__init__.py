@@ -1,7 +1,7 @@
 """Pairwise scores that are reduced in tiles and never stored, with gradients."""
 
 from torchpairwise import _native as _native
-from torchpairwise import attention, contrastive, masks, neighbors, optimize, statistics
+from torchpairwise import attention, contrastive, masks, neighbors, optimize, statistics, transport
 from torchpairwise._native import build_info, cmake_prefix_path
 from torchpairwise._registry import MetricInfo, metric_info, metrics
 from torchpairwise.consume import Selection, SoftmaxOutput
@@ -36,4 +36,5 @@ __all__ = [
     "neighbors",
     "optimize",
     "statistics",
+    "transport",
 ]

@@ -52,7 +52,7 @@ def mmd_statistics(
         >>> import torch, torchpairwise as tp
         >>> X, Y = torch.tensor([[0.0], [1.0], [2.0]]), torch.tensor([[4.0], [5.0], [6.0]])
         >>> tp.mmd_statistics(X[None], Y[None], kernel="rbf", gamma=0.5)
-        tensor([0.9053])
+        tensor([0.8637])
         >>> tp.mmd_statistics(X[None], X[None], estimator="v")
         tensor([0.])
     """
@@ -221,7 +221,7 @@ def median_bandwidth(X: Tensor, *, metric: Any = "euclidean", **options: Any) ->
 
     Example:
         >>> import torch, torchpairwise as tp
-        >>> tp.statistics.median_bandwidth(torch.tensor([[0.0], [0.0], [0.0], [2.0]]))
+        >>> tp.statistics.median_bandwidth(torch.tensor([[0.0], [0.0], [0.0], [0.0], [2.0]]))
         2.0
     """
     median = float(median_distance(X, metric=metric, **options))

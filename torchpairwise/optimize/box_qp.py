@@ -266,7 +266,7 @@ class _Solver:
         gap = torch.tensor(violation.gap, dtype=torch.float64, device=self.z.device)
         objective = 0.5 * (self.z * (self.gradient + problem.q)).sum()
         first, second = problem.lower / problem.scale, problem.upper / problem.scale
-        x = torch.minimum(torch.maximum(self.z / problem.scale, torch.minimum(first, second)), torch.maximum(first, second))
+        x = torch.minimum(torch.maximum(self.z / problem.scale, torch.minimum(first, second)), torch.maximum(first, second)) + 0.0  # no -0
         return BoxQPResult(
             x.to(dtype),
             objective.to(dtype),
