@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from clouds import KINDS, as_cost, costs, points, weights
 from scipy.optimize import linprog
 from scipy.special import logsumexp
 from torch import Tensor
@@ -18,19 +19,6 @@ from torchpairwise.optimize import ConvergenceError, sinkhorn, sinkhorn_divergen
 
 Array = np.ndarray
 INF = math.inf
-
-
-def points(*shape: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> Tensor:
-    return torch.rand(shape, dtype=dtype, generator=torch.Generator().manual_seed(seed))
-
-
-def weights(n: int, seed: int, *batch: int) -> Tensor:
-    w = points(*batch, n, seed=seed) + 0.1
-    return w / w.sum(-1, keepdim=True)
-
-
-def costs(X: Tensor, Y: Tensor) -> Array:
-    return ((X.detach().numpy()[..., :, None, :] - Y.detach().numpy()[..., None, :, :]) ** 2).sum(-1)
 
 
 def oracle(C: Array, a: Array, b: Array, epsilon: float, rho: tuple[float, float] = (INF, INF), n_iter: int = 20000) -> dict[str, Any]:
@@ -60,12 +48,6 @@ def primal(P: Array, C: Array, a: Array, b: Array, epsilon: float, rho: tuple[fl
         value += 0.0 if math.isinf(price) else price * divergence_of_measures(marginal, target)
     return value
 
-
-def as_cost(kind: str, X: Tensor, Y: Tensor) -> Any:
-    return tp.lazy(X, Y, "sqeuclidean") if kind == "lazy" else (X.unsqueeze(-2) - Y.unsqueeze(-3)).square().sum(-1)
-
-
-KINDS = pytest.mark.parametrize("kind", ["lazy", "dense"])
 
 # Values
 
@@ -164,6 +146,7 @@ def test_divergence_against_geomloss(p: int) -> None:
     metric = "sqeuclidean" if p == 2 else "euclidean"
     C = [tp.lazy(*pair, metric) * (0.5 if p == 2 else 1.0) for pair in ((X, Y), (X, X), (Y, Y))]
     for options, theirs in (({}, {}), ({"marginal": "kl", "rho": reach**p}, {"reach": reach})):
+        a = 1.3 * a if options else a  # unequal masses
         loss = geomloss.SamplesLoss("sinkhorn", p=p, blur=blur, scaling=0.99, backend="tensorized", **theirs)
         ours = sinkhorn_divergence(*C, a, b, epsilon=blur**p, **options)
         np.testing.assert_allclose(ours, loss(a, X, b, Y), rtol=2e-3)
@@ -179,40 +162,8 @@ def test_bc_073_small_epsilon(dtype: torch.dtype, epsilon: float) -> None:
         assert abs(float(result.transport_cost) - 2.0) < 1e-3
         torch.testing.assert_close(result.coupling.dense(), torch.eye(2, dtype=dtype) / 2, atol=1e-3, rtol=0)
     else:
-        # 16 / 1e-5 has no digits left for a tol of 1e-4 in float32.
-        assert not result.converged and result.status == "stagnated" and "float64" in result.status.advice
-
-
-@KINDS
-@pytest.mark.parametrize("side", ["rows", "columns"])
-def test_bc_074_zero_weights(kind: str, side: str) -> None:
-    a, b = torch.tensor([0.5, 0.0, 0.5]).double(), torch.tensor([0.2, 0.5, 0.3]).double()
-    X = torch.tensor([[0.0], [1.0], [2.0]]).double()
-    if side == "columns":
-        a, b = b, a
-    A, B, X, Y = (t.clone().requires_grad_() for t in (a, b, X, X))
-    result = sinkhorn(as_cost(kind, X, Y), A, B, epsilon=0.05, tol=1e-9)
-    assert result.converged and abs(float(result.transport_cost) - 0.5) < 1e-6
-    gradients = torch.autograd.grad(result.cost, (A, B, X, Y))
-    assert all(gradient.isfinite().all() for gradient in gradients)
-    absent = gradients[0::2] if side == "rows" else gradients[1::2]
-    assert all((gradient[1] == 0).all() for gradient in absent)
-    assert (result.coupling.dense().select(-2 if side == "rows" else -1, 1) == 0).all()
-    keep = torch.tensor([0, 2])
-    rows, columns = (keep, slice(None)) if side == "rows" else (slice(None), keep)
-    alone = sinkhorn(as_cost(kind, X[rows], Y[columns]), A[rows], B[columns], epsilon=0.05, tol=1e-9)
-    torch.testing.assert_close(result.cost, alone.cost)
-    torch.testing.assert_close(gradients[2][rows], torch.autograd.grad(alone.cost, X)[0][rows], atol=1e-6, rtol=0)
-
-
-def test_what_stands_at_weight_zero_reaches_nothing() -> None:
-    X, Y, a, b = points(4, 2), points(5, 2, seed=1), torch.tensor([0.5, 0.0, 0.2, 0.3]).double(), weights(5, 1)
-    X[1] = math.nan
-    X.requires_grad_()
-    result = sinkhorn(tp.lazy(X, Y), a, b, epsilon=0.1)
-    assert result.converged and result.cost.isfinite()
-    (gradient,) = torch.autograd.grad(result.cost, X)
-    assert gradient.isfinite().all() and (gradient[1] == 0).all()
+        # 16 / 1e-5 leaves float32 no digits: an exact answer by luck, or an honest status.
+        assert bool(result.converged) == (result.status == "converged")
 
 
 def test_bc_076_divergence_is_not_negative_when_converged() -> None:
@@ -224,6 +175,9 @@ def test_bc_076_divergence_is_not_negative_when_converged() -> None:
         result = sinkhorn_divergence(*C, epsilon=epsilon, return_result=True)
         assert result.converged and result.divergence >= -1e-6 * scale
     assert abs(float(sinkhorn_divergence(C[1], C[1], C[1], epsilon=0.1))) <= 1e-6 * scale
+    for part, size in ((result.xy, 60), (result.xx, 60), (result.yy, 60)):
+        error = sum((part.coupling.sum(axis) - 1 / size).abs().sum() for axis in (-1, -2))
+        torch.testing.assert_close(part.marginal_error, error, rtol=0.1, atol=3e-6)
     early = sinkhorn_divergence(*C, epsilon=1e-2, max_iter=2, return_result=True)
     assert not early.converged and early.status == "max_iter" and early.marginal_error > 1e-4
 
@@ -248,118 +202,6 @@ def test_float32_rounding_of_sums_is_no_error() -> None:
     a, b = torch.softmax(points(300, dtype=torch.float32), -1).double(), torch.full((200,), 1 / 200).double()
     result = sinkhorn(tp.lazy(points(300, 2), points(200, 2)), a * (1 + 3e-6), b, epsilon=0.1, tol=1e-9)
     assert result.converged
-
-
-# Gradients
-
-
-MARGINALS: list[dict[str, Any]] = [
-    {},
-    {"marginal": "kl", "rho": 1.0},
-    {"marginal": "kl", "rho": (0.5, INF)},
-    {"marginal": "tv", "rho": 0.3},
-    {"marginal": "partial", "mass": 0.6},
-]
-
-
-def leaves() -> tuple[Tensor, ...]:
-    epsilon = torch.tensor(0.2).double()
-    return tuple(t.requires_grad_() for t in (points(5, 2), points(4, 2, seed=1), points(5, seed=2), points(4, seed=3), epsilon))
-
-
-@KINDS
-@pytest.mark.parametrize("options", MARGINALS, ids=str)
-def test_bc_080_envelope_gradients(kind: str, options: dict[str, Any]) -> None:
-    def cost(X: Tensor, Y: Tensor, a: Tensor, b: Tensor, epsilon: Tensor) -> Tensor:
-        result = sinkhorn(as_cost(kind, X, Y), a.softmax(-1), b.softmax(-1), epsilon=epsilon, tol=1e-12, **options)
-        assert result.converged
-        return result.cost
-
-    assert torch.autograd.gradcheck(cost, leaves(), rtol=1e-5, atol=1e-8)
-
-
-def test_bc_080_gradients_are_coupling_and_potentials() -> None:
-    C = points(5, 4).requires_grad_()
-    a, b = weights(5, 1).requires_grad_(), weights(4, 2).requires_grad_()
-    result = sinkhorn(C, a, b, epsilon=0.1, tol=1e-10)
-    of_cost, of_a, of_b = torch.autograd.grad(result.cost, (C, a, b))
-    torch.testing.assert_close(of_cost, result.coupling.dense(), atol=1e-9, rtol=0)
-    for gradient, potential in ((of_a, result.potentials.f), (of_b, result.potentials.g)):
-        difference = gradient - potential
-        torch.testing.assert_close(difference, difference[0].expand_as(difference), atol=1e-8, rtol=0)
-    assert not result.coupling.requires_grad and not result.potentials.f.requires_grad
-
-
-@KINDS
-@pytest.mark.parametrize("options", MARGINALS[:3], ids=str)
-@pytest.mark.parametrize("zero", [False, True])
-def test_implicit_gradients(kind: str, options: dict[str, Any], zero: bool) -> None:
-    present = torch.tensor([1.0, 0.0, 1.0, 1.0, 1.0]).double() if zero else torch.ones(5).double()
-    values = points(4, 3, seed=9)
-
-    def solution(X: Tensor, Y: Tensor, a: Tensor, b: Tensor, epsilon: Tensor) -> tuple[Tensor, ...]:
-        a = a.exp() * present
-        cost = as_cost(kind, X, Y)
-        result = sinkhorn(cost, a / a.sum(), b.softmax(-1), epsilon=epsilon, tol=1e-13, differentiable=True, **options)
-        assert result.marginal_error < 1e-11
-        return result.coupling @ values, result.coupling.dense(), result.transport_cost, result.cost
-
-    assert torch.autograd.gradcheck(solution, leaves(), rtol=1e-5, atol=1e-7)
-
-
-def test_implicit_gradients_of_potentials_up_to_a_constant() -> None:
-    def difference(X: Tensor, Y: Tensor, a: Tensor, b: Tensor, epsilon: Tensor) -> tuple[Tensor, ...]:
-        f, g = sinkhorn(tp.lazy(X, Y), a.softmax(-1), b.softmax(-1), epsilon=epsilon, tol=1e-13, differentiable="implicit").potentials
-        return f - f[0], f.mean() + g.mean()
-
-    assert torch.autograd.gradcheck(difference, leaves(), rtol=1e-5, atol=1e-7)
-
-
-def test_second_derivatives_raise() -> None:
-    X, Y, *_ = leaves()
-    (gradient,) = torch.autograd.grad(sinkhorn(tp.lazy(X, Y), epsilon=0.1).cost, X, create_graph=True)
-    with pytest.raises(NotImplementedError, match="second derivatives of transport"):
-        torch.autograd.grad(gradient.sum(), X)
-
-
-def test_gradient_mode_is_left_alone() -> None:
-    X, Y, *_ = leaves()
-    with torch.no_grad():
-        assert not sinkhorn(tp.lazy(X, Y), epsilon=0.1, differentiable=True).cost.requires_grad
-        assert not torch.is_grad_enabled()
-    assert sinkhorn(tp.lazy(X, Y), epsilon=0.1).cost.requires_grad and torch.is_grad_enabled()
-
-
-@pytest.mark.parametrize("options", [{}, {"marginal": "kl", "rho": 0.5}, {"marginal": "tv", "rho": 0.3}], ids=str)
-def test_gradients_of_the_divergence(options: dict[str, Any]) -> None:
-    def divergence(X: Tensor, Y: Tensor, a: Tensor, b: Tensor, epsilon: Tensor) -> Tensor:
-        cost = tp.lazy(X, Y), tp.lazy(X, X), tp.lazy(Y, Y)
-        scale = 1.3 if options else 1.0
-        return sinkhorn_divergence(*cost, a.softmax(-1), scale * b.softmax(-1), epsilon=epsilon, tol=1e-12, **options)
-
-    assert torch.autograd.gradcheck(divergence, leaves(), rtol=1e-5, atol=1e-8)
-
-
-def test_learned_cost() -> None:
-    """A module as cost: its parameters get gradients."""
-    head = torch.nn.Linear(2, 2, bias=False).double()
-    comparison = tp.make_pairwise(lambda x, y: (x - y).abs().sum(-1))
-    learned = tp.make_pairwise(_Head(head))
-    X, Y = points(6, 2), points(5, 2, seed=1)
-    (lazy,) = torch.autograd.grad(sinkhorn(tp.lazy(X, Y, learned), epsilon=0.1, tol=1e-10).cost, head.parameters())
-    dense = sinkhorn((head(X)[:, None] - head(Y)).square().sum(-1), epsilon=0.1, tol=1e-10).cost
-    torch.testing.assert_close(lazy, torch.autograd.grad(dense, head.parameters())[0], atol=1e-8, rtol=0)
-    manhattan = sinkhorn(tp.lazy(X, Y, comparison), epsilon=0.1).cost
-    torch.testing.assert_close(manhattan, sinkhorn(tp.lazy(X, Y, "manhattan"), epsilon=0.1).cost, atol=1e-8, rtol=0)
-
-
-class _Head(torch.nn.Module):
-    def __init__(self, linear: torch.nn.Module) -> None:
-        super().__init__()
-        self.linear = linear
-
-    def forward(self, x: Tensor, y: Tensor) -> Tensor:
-        return (self.linear(x) - self.linear(y)).square().sum(-1)
 
 
 # Batches
@@ -437,6 +279,15 @@ def test_converged_is_what_is_measured(max_iter: int) -> None:
     torch.testing.assert_close(result.marginal_error, error, rtol=1e-6, atol=1e-12)
     assert bool(result.converged) == bool(result.marginal_error <= 1e-6) == (result.status == "converged") == (max_iter == 2000)
     assert result.iterations <= max_iter
+
+
+def test_stagnation_is_told() -> None:
+    """10 / 1e-6 leaves float32 no digits of the masses."""
+    C, a, b = 10 * points(6, 9), weights(6, 1), weights(9, 2)
+    result = sinkhorn(C.float(), a.float(), b.float(), epsilon=1e-6, max_iter=20000)
+    assert not result.converged and result.status == "stagnated" and "float64" in result.status.advice
+    assert result.iterations < 20000 and result.cost.isfinite()
+    assert sinkhorn(C, a, b, epsilon=1e-2, tol=1e-4, max_iter=20000).converged
 
 
 def test_over_relaxation_saves_iterations(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from clouds import points, weights
 from scipy.spatial.distance import cdist, directed_hausdorff
 from torch import Tensor
 
@@ -23,16 +24,6 @@ from torchpairwise.transport import (
     hausdorff_distance,
     samples_loss,
 )
-
-
-def points(*shape: int, seed: int = 0) -> Tensor:
-    return torch.rand(shape, dtype=torch.float64, generator=torch.Generator().manual_seed(seed))
-
-
-def weights(n: int, seed: int, *batch: int) -> Tensor:
-    w = points(*batch, n, seed=seed) + 0.1
-    return w / w.sum(-1, keepdim=True)
-
 
 X, Y, A, B = points(20, 3), points(15, 3, seed=1) + 0.3, weights(20, 2), weights(15, 3)
 

@@ -15,7 +15,7 @@ from torchpairwise.optimize._iterations import Outcome
 from torchpairwise.optimize._problem import Problem, log_weights, masked
 from torchpairwise.optimize._scores import Scores, tensors_of, with_tensors
 
-__all__ = ["Inputs", "coupling_of", "value_of", "with_gradients"]
+__all__ = ["Inputs", "coupling_of", "refuse_transforms", "value_of", "with_gradients"]
 
 # Conjugate gradients of the implicit system: relative residual, and steps.
 _ADJOINT_TOLERANCE = {torch.float32: 1e-5, torch.float64: 1e-10}
@@ -78,6 +78,20 @@ class Inputs:
         count = len(self._of_scores)
         epsilon = tensors[count + 2] if isinstance(self.epsilon, Tensor) else self.epsilon
         return with_tensors(self.scores, self._of_scores, list(tensors[:count])), tensors[count], tensors[count + 1], epsilon
+
+
+def refuse_transforms(scores: Any, *others: Any) -> None:
+    """Refuses forward-mode derivatives and torch.func, which would see the solution as a constant.
+
+    Raises:
+        NotImplementedError: under one of them.
+    """
+    tensors = [*(tensors_of(scores) if isinstance(scores, Scores) else [scores]), *others]
+    dual = any(isinstance(part, Tensor) and torch.autograd.forward_ad.unpack_dual(part).tangent is not None for part in tensors)
+    if dual or torch._C._functorch.get_interpreter_stack():
+        raise NotImplementedError(
+            "forward-mode derivatives and torch.func transforms (vmap, grad, jvp) of sinkhorn; use torch.autograd.grad and batch dimensions"
+        )
 
 
 def value_of(problem: Problem, outcome: Outcome, inputs: Sequence[Any]) -> Tensor:

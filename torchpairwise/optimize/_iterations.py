@@ -22,9 +22,13 @@ _APPROACH = 0.5
 # The largest over-relaxation: with omega the error cannot fall faster than omega - 1 an iteration.
 _LARGEST_OMEGA = 1.99
 _LARGEST_RATE = 1 - 1e-6
+# Each epsilon on the way takes iterations until the error is this small, but not more than so many: one each leaves potentials that small
+# epsilons mend slowly (2083 iterations in place of 1505 on the same problems).
+_LEVEL_ERROR, _LEVEL_ITERATIONS = 0.03, 6
 # Stagnation: in so many iterations the error has not fallen by this share, and potentials have not moved by more than rounding (in units of
-# the dtype's resolution). With a small epsilon the error may stay the same for long while potentials travel.
-_STAGNATION_COUNT, _STAGNATION_SHARE, _STAGNATION_MOVE = 200, 0.95, 64
+# the dtype's resolution). With a small epsilon the error may stay the same for long while potentials travel; where rounding of potentials
+# alone is an error of so many times tol, they only tremble.
+_STAGNATION_COUNT, _STAGNATION_SHARE, _STAGNATION_MOVE, _HOPELESS = 200, 0.95, 64, 10
 
 
 class Settings(NamedTuple):
@@ -88,7 +92,8 @@ class Relaxation:
 class Progress:
     """Tells whether iterations still change anything."""
 
-    def __init__(self, error: Tensor, potentials: tuple[Tensor, ...], iteration: int) -> None:
+    def __init__(self, settings: Settings, error: Tensor, potentials: tuple[Tensor, ...], iteration: int) -> None:
+        self._settings = settings
         self._error, self._potentials, self._iteration = error, potentials, iteration
 
     def ended(self, error: Tensor, potentials: tuple[Tensor, ...], iteration: int) -> bool:
@@ -102,21 +107,29 @@ class Progress:
         return False
 
     def _moved(self, potentials: tuple[Tensor, ...]) -> bool:
-        size = max(float(part.abs().amax()) for part in potentials)
+        rounding = torch.finfo(potentials[0].dtype).eps * max(float(part.abs().amax()) for part in potentials)
+        if rounding / self._settings.epsilon > _HOPELESS * self._settings.tol > 0:
+            return False
         moved = max(float((new - old).abs().amax()) for new, old in zip(potentials, self._potentials, strict=True))
-        return moved > _STAGNATION_MOVE * torch.finfo(potentials[0].dtype).eps * size
+        return moved > _STAGNATION_MOVE * rounding
 
 
 def solve(problem: Problem, settings: Settings, start: tuple[Tensor, Tensor] | None, symmetric: bool = False) -> Outcome:
     """Potentials of the rows and of the columns; those of a symmetric problem (equal points and weights) are equal."""
     state: Alternating | Averaged = Averaged(problem) if symmetric else Alternating(problem, start)
     levels = [] if start is not None or settings.scaling is None else _levels(problem, settings.epsilon, settings.scaling)
-    levels = levels[: max(0, settings.max_iter - 1)]
+    iterations = 0
     for level in levels:
+        if iterations >= settings.max_iter - 1:
+            break
         state.prepare(level)
-        state.update(None)
+        for _ in range(_LEVEL_ITERATIONS):
+            state.update(None)
+            iterations += 1
+            if iterations >= settings.max_iter - 1 or float(state.measure().max()) <= _LEVEL_ERROR:
+                break
     state.prepare(settings.epsilon)
-    return _iterate(state, settings, len(levels))
+    return _iterate(state, settings, iterations)
 
 
 def _levels(problem: Problem, epsilon: float, scaling: float) -> list[float]:
@@ -133,7 +146,7 @@ def _iterate(state: Alternating | Averaged, settings: Settings, iterations: int)
     """Iterates until every error of the batch is within tol; returns the best potentials."""
     best = state.measure()
     kept = [part.clone() for part in state.potentials]
-    error, relaxation, progress = best, Relaxation(best), Progress(best, state.potentials, iterations)
+    error, relaxation, progress = best, Relaxation(best), Progress(settings, best, state.potentials, iterations)
     while True:
         worst = float(best.max()) if best.numel() else 0.0
         if settings.callback is not None:

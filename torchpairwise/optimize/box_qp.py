@@ -10,6 +10,7 @@ from torch import Tensor
 
 from torchpairwise._checks import as_number, describe
 from torchpairwise.optimize._rows import Operator, as_operator
+from torchpairwise.optimize._untraced import untraced
 from torchpairwise.optimize._working_set import Small, minimise
 from torchpairwise.optimize.results import BoxQPResult, Status, raise_unless_converged
 
@@ -23,6 +24,7 @@ _INNER_SHARE, _INNER_STEPS = 0.1, 100
 _STAGNATION_ROUNDS = 100
 
 
+@untraced
 def box_qp(
     Q: Any,  # [N, N]
     q: Tensor,  # [N]

@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from torchpairwise._checks import as_number, describe
-from torchpairwise.optimize._gradients import Inputs, coupling_of, with_gradients
+from torchpairwise.optimize._gradients import Inputs, coupling_of, refuse_transforms, with_gradients
 from torchpairwise.optimize._iterations import Outcome, Settings, solve
 from torchpairwise.optimize._problem import Problem, bind_problem, read_marginals
 from torchpairwise.optimize._scores import Scores
+from torchpairwise.optimize._untraced import untraced
 from torchpairwise.optimize.results import DivergenceResult, Potentials, SinkhornResult, raise_unless_converged
 
 __all__ = ["sinkhorn", "sinkhorn_divergence"]
@@ -21,6 +22,7 @@ Callback = Callable[[int, float], object]
 _DEFAULT_TOL = {torch.float32: 1e-4, torch.float64: 1e-7}
 
 
+@untraced
 def sinkhorn(
     C: Any,  # [*batch, N, M]
     a: Tensor | None = None,  # [*batch, N]
@@ -56,8 +58,8 @@ def sinkhorn(
         tol: converged when `marginal_error` is at most this; None for 1e-4 in float32 and 1e-7 in float64.
         max_iter: iterations, each of two passes over the pairs.
         x0: potentials (f, g) to start from, such as those of an earlier result; epsilon scaling is then left out.
-        scaling: without x0, epsilon starts at the largest cost and is multiplied by this (in (0, 1)) in each iteration until it is the one
-            asked for; None starts with it.
+        scaling: without x0, epsilon starts at the largest cost and is multiplied by this (in (0, 1)) after one to six iterations each,
+            until it is the one asked for; None starts with it.
         differentiable: `cost` always has gradients. True or "implicit" gives them to potentials and coupling as well, for None and "kl".
         raise_on_failure: raise instead of returning a result that did not converge.
         callback: called with the iteration and its error.
@@ -86,19 +88,22 @@ def sinkhorn(
         >>> result.transport_cost
         tensor(0.0100)
     """
+    refuse_transforms(C, a, b, epsilon)
     marginals = read_marginals(marginal, rho, mass)
     implicit = _read_differentiable(differentiable, marginal)
     scores, a, b, problem = bind_problem(C, a, b, marginals)
     settings = _read_settings(scores, epsilon, tol, max_iter, scaling, callback)
+    inputs = Inputs(scores, a, b, _operand(epsilon, scores))
     start = None if x0 is None else _read_start(x0, problem)
     with torch.no_grad():
         outcome = solve(problem, settings, start)
-    result = _result(problem, outcome, Inputs(scores, a, b, _operand(epsilon, scores)), settings.tol, implicit)
+    result = _result(problem, outcome, inputs, settings.tol, implicit)
     if raise_on_failure:
         raise_unless_converged("sinkhorn", result.status, _worst(outcome.error), settings.tol, result.iterations)
     return result
 
 
+@untraced
 def sinkhorn_divergence(
     C_xy: Any,  # [*batch, N, M]
     C_xx: Any,  # [*batch, N, N]
@@ -154,6 +159,7 @@ def sinkhorn_divergence(
         raise ValueError(f"marginal={marginal!r}; a divergence takes None (exact), 'kl' or 'tv'")
     if isinstance(rho, (tuple, list)):
         raise ValueError(f"rho={rho!r}; a divergence takes one number, the same for rows and columns")
+    refuse_transforms(C_xy, a, b, epsilon)
     marginals = read_marginals(marginal, rho, None)
     scores, a, b, problem = bind_problem(C_xy, a, b, marginals, "C_xy")
     settings = _read_settings(scores, epsilon, tol, max_iter, scaling, callback)
@@ -163,9 +169,10 @@ def sinkhorn_divergence(
         if weights is not None:
             _check_square(cost, name, weights.shape[-1])
             scores, _, _, problem = bind_problem(cost, weights, weights, marginals, name)
+        inputs = Inputs(scores, first, second, _operand(epsilon, scores))
         with torch.no_grad():
             outcome = solve(problem, settings, None, symmetric=weights is not None)
-        results.append((problem, outcome, Inputs(scores, first, second, _operand(epsilon, scores))))
+        results.append((problem, outcome, inputs))
     values, records = [], []
     for problem, outcome, inputs in results:
         value, _, _ = with_gradients(problem, outcome, inputs, False)
