@@ -25,7 +25,9 @@ def with_gradient(loss: Any, X: torch.Tensor, Y: torch.Tensor) -> Any:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--points", type=int, default=5000)
-    n = parser.parse_args().points
+    parser.add_argument("--repeats", type=int, default=5)
+    arguments = parser.parse_args()
+    n = arguments.points
     print(machine_line())
     rows = []
     for d, blur in ((3, 0.05), (3, 0.02), (64, 0.5)):
@@ -39,7 +41,7 @@ def main() -> None:
             runs[f"GeomLoss {scaling}"] = with_gradient(geomloss.SamplesLoss("sinkhorn", **options), leaf, Y)
             f, g = geomloss.SamplesLoss("sinkhorn", potentials=True, debias=False, **options)(X, Y)
             errors[f"GeomLoss {scaling}"] = marginal_error(X, Y, f.flatten(), g.flatten(), blur**2)
-        times = interleave(runs, repeats=5)
+        times = interleave(runs, repeats=arguments.repeats)
         for name, (median, least) in times.items():
             rows.append(
                 {

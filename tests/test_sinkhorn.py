@@ -43,7 +43,7 @@ def divergence_of_measures(p: Array, q: Array) -> float:
 
 
 def primal(P: Array, C: Array, a: Array, b: Array, epsilon: float, rho: tuple[float, float] = (INF, INF)) -> float:
-    value = float(np.where(P > 0, P * C, 0.0).sum()) + epsilon * divergence_of_measures(P, a[:, None] * b)
+    value = float((P[P > 0] * C[P > 0]).sum()) + epsilon * divergence_of_measures(P, a[:, None] * b)
     for marginal, target, price in ((P.sum(1), a, rho[0]), (P.sum(0), b, rho[1])):
         value += 0.0 if math.isinf(price) else price * divergence_of_measures(marginal, target)
     return value
@@ -328,7 +328,11 @@ def test_a_row_without_allowed_pairs() -> None:
     result = sinkhorn(C, epsilon=0.1)
     assert not result.converged and result.status == "infeasible" and "forbidden" in result.status.advice
     assert result.coupling.dense().isfinite().all() and result.cost.isfinite()
+    assert result.iterations < 100
+    C.requires_grad_()
     relaxed = sinkhorn(C, epsilon=0.1, marginal="kl", rho=1.0)
+    (gradient,) = torch.autograd.grad(relaxed.cost, C)
+    torch.testing.assert_close(gradient, relaxed.coupling.dense())
     assert relaxed.converged and (relaxed.coupling.dense()[0] == 0).all() and relaxed.cost.isfinite()
     assert sinkhorn(torch.full((2, 2), INF), epsilon=0.1).status == "infeasible"
 

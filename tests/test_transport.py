@@ -20,6 +20,7 @@ from torchpairwise.transport import (
     barycentric_projection,
     blur_to_epsilon,
     chamfer_distance,
+    free_support_barycenter,
     gradient_flow_step,
     hausdorff_distance,
     samples_loss,
@@ -166,6 +167,30 @@ def test_gradient_flow() -> None:
     assert torch.equal(gradient_flow_step(X, Y, a, B, loss="energy")[0], X[0])
 
 
+def test_barycenter_of_shifted_clouds() -> None:
+    """The same cloud at three places: the barycenter is that cloud, blurred by the entropy, at their mean."""
+    shifts = torch.tensor([[0.0, 0, 0], [3, 0, 0], [0, 6, 3]]).double()
+    shares = [0.5, 0.25, 0.25]
+    result = free_support_barycenter([X + shift for shift in shifts], shares=shares, points=X + 1, epsilon=1e-3)
+    assert result.converged and result.residual_norm <= 1e-4
+    expected = X + torch.tensor(shares).double() @ shifts
+    torch.testing.assert_close(result.points, expected, atol=0.02, rtol=0)
+
+
+def test_barycenter_against_pot() -> None:
+    ot = pytest.importorskip("ot", reason="POT is not installed")
+    clouds, masses, start, a = [X, Y], [A, B], points(8, 3, seed=7), weights(8, 5)
+    ours = free_support_barycenter(clouds, masses, shares=[0.3, 0.7], points=start, a=a, epsilon=0.1, tol=1e-7, solver_tol=1e-9)
+    theirs = ot.bregman.free_support_sinkhorn_barycenter(
+        [cloud.numpy() for cloud in clouds], [m.numpy() for m in masses], start.numpy(), 0.1, b=a.numpy(), weights=np.array([0.3, 0.7]),
+        numItermax=300, stopThr=1e-14, numInnerItermax=3000,
+    )  # fmt: skip
+    assert ours.converged
+    np.testing.assert_allclose(ours.points.numpy(), theirs, atol=1e-4)
+    early = free_support_barycenter(clouds, masses, points=start, epsilon=0.1, max_iter=1)
+    assert not early.converged and early.iterations == 1 and early.residual_norm > 1e-4
+
+
 def test_modules_show_their_options() -> None:
     assert repr(SamplesLoss(blur=0.1)) == "SamplesLoss('sinkhorn', p=2, blur=0.1, reach=None, debias=True)"
     assert "directed=True" in repr(ChamferLoss(directed=True)) and "'euclidean'" in repr(HausdorffLoss())
@@ -189,6 +214,11 @@ BAD: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (ValueError, "half_cost=True with p=1", lambda: blur_to_epsilon(1.0, 1, True)),
     (ValueError, "a cloud has no points", lambda: samples_loss(X[:0], Y, loss="energy")),
     (ValueError, "b to 2", lambda: samples_loss(X, Y, A, 2 * B)),
+    (ValueError, "clouds is empty", lambda: free_support_barycenter([], points=X, epsilon=1.0)),
+    (ValueError, "2 clouds and 1 weights", lambda: free_support_barycenter([X, Y], [A], points=X, epsilon=1.0)),
+    (ValueError, "2 clouds and 1 shares", lambda: free_support_barycenter([X, Y], shares=[1.0], points=X, epsilon=1.0)),
+    (ValueError, "shares sum to 0.7", lambda: free_support_barycenter([X, Y], shares=[0.3, 0.4], points=X, epsilon=1.0)),
+    (ValueError, "shares has a negative", lambda: free_support_barycenter([X, Y], shares=[1.5, -0.5], points=X, epsilon=1.0)),
     (TypeError, "3 arguments were given", lambda: SamplesLoss()(A, X, Y)),
     (ValueError, "return_result was given", lambda: gradient_flow_step(X, Y, return_result=True)),
     (ValueError, "point_reduction='max'", lambda: chamfer_distance(X, Y, point_reduction="max")),  # type: ignore[arg-type]
