@@ -444,6 +444,8 @@ def test_report(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 MODULES = ["_native", "_registry", "consume", "elementwise", "explain", "expression", "masks", "nodes", "pairwise"]
+MODULES += ["optimize.box_qp", "optimize.results", "optimize.sinkhorn", "statistics"]
+MODULES += ["transport.barycenter", "transport.functional", "transport.modules"]
 
 
 @pytest.mark.parametrize("name", MODULES)

@@ -1,7 +1,7 @@
 """Pairwise scores that are reduced in tiles and never stored, with gradients."""
 
 from torchpairwise import _native as _native
-from torchpairwise import attention, contrastive, masks, neighbors
+from torchpairwise import attention, contrastive, masks, neighbors, optimize, statistics, transport
 from torchpairwise._native import build_info, cmake_prefix_path
 from torchpairwise._registry import MetricInfo, metric_info, metrics
 from torchpairwise.consume import Selection, SoftmaxOutput
@@ -9,6 +9,7 @@ from torchpairwise.explain import Explanation
 from torchpairwise.expression import PairwiseExpression, eye_like, lazy
 from torchpairwise.masks import PairMask
 from torchpairwise.pairwise import CustomComparison, make_pairwise
+from torchpairwise.statistics import energy_statistics, median_distance, mmd_statistics
 from torchpairwise.sweep import sweep
 
 __version__ = build_info()["version"]
@@ -26,11 +27,17 @@ __all__ = [
     "cmake_prefix_path",
     "contrastive",
     "eye_like",
+    "energy_statistics",
     "lazy",
     "make_pairwise",
     "masks",
     "metric_info",
+    "median_distance",
     "metrics",
+    "mmd_statistics",
     "neighbors",
     "sweep",
+    "optimize",
+    "statistics",
+    "transport",
 ]

@@ -25,7 +25,15 @@ _MASK_CALLS = {
 }
 # Steps that are written as operators; the others are methods.
 _OPERATORS = {"scale": "S * a", "shift": "S + a", "add": "S + T", "multiply": "S * T"}
-_PACKAGES = ("torchpairwise.masks", "torchpairwise.attention", "torchpairwise.contrastive", "torchpairwise.neighbors")
+_PACKAGES = (
+    "torchpairwise.masks",
+    "torchpairwise.attention",
+    "torchpairwise.contrastive",
+    "torchpairwise.neighbors",
+    "torchpairwise.optimize",
+    "torchpairwise.statistics",
+    "torchpairwise.transport",
+)
 
 
 def _code(text: str) -> str:
