@@ -123,7 +123,7 @@ class TableInfo:
 
 @dataclass(frozen=True)
 class ConsumerInfo:
-    """A streamed reduction; `inputs` are the names of its arguments after operands, program and constants."""
+    """A streamed reduction; `fused`: native kernels run it; `inputs`: the names of its arguments after operands, program and constants."""
 
     name: str
     formula: str
@@ -134,6 +134,7 @@ class ConsumerInfo:
     takes_values: bool
     differentiable: bool
     empty: str
+    fused: bool
     inputs: tuple[str, ...]
 
 

@@ -27,7 +27,7 @@ void clean(const Operands& operands, const Tile& tile, const Tensor& keep, Align
 // Functions may have infinite derivatives anywhere; sources have finite ones for finite features.
 Guard guard_of(const Operands& operands, const Aligned& aligned) {
   if (operands.call().program->has_custom()) return Guard::kPairs;
-  if (in_transform()) return Guard::kScores;
+  if (is_unreadable(operands.call().operands[0])) return Guard::kScores;
   for (const Use& use : operands.uses()) {
     if (use.role != Role::kRowFeatures && use.role != Role::kColumnFeatures) continue;
     if (!aligned.of(side_of(use.role))[use.slot].isfinite().all().item<bool>()) return Guard::kPairs;
@@ -46,7 +46,7 @@ ScoreTile scores_of(const Operands& operands, const Tile& tile, Order order) {
   if (!keep.defined() || !out.values.defined()) return out;
   const Tensor columns = out.keep.expand_as(out.scores).any(-2).unsqueeze(-1);
   out.values = at::where(columns, out.values, number_like(0, out.values));
-  out.finite = in_transform() || out.values.isfinite().all().item<bool>();
+  out.finite = is_unreadable(out.values) || out.values.isfinite().all().item<bool>();
   return out;
 }
 
@@ -63,7 +63,7 @@ Tensor select(const Operands& operands) {
   const at::NoGradGuard no_gradients;
   const Call& call = operands.call();
   const bool single = Selection(call).single;
-  if (!in_transform()) {
+  if (!is_unreadable(call.operands[0])) {
     const Tensor indices = forward(call)[1];
     return single ? indices.unsqueeze(-1) : indices;
   }

@@ -142,7 +142,7 @@ Tensor keep_of(const Call& call, const Aligned& aligned, int n) {
 Coverage coverage_of(const Operands& operands, const Tile& tile) {
   const std::vector<MaskStep>& steps = operands.call().program->mask_steps();
   if (steps.empty()) return Coverage::kFull;
-  if (tile.n_rows == 0 || tile.n_columns == 0 || in_transform()) return Coverage::kMixed;
+  if (tile.n_rows == 0 || tile.n_columns == 0 || is_unreadable(operands.call().operands[0])) return Coverage::kMixed;
   std::vector<Coverage> stack;
   for (const MaskStep& step : steps) {
     if (step.kind == MaskKind::kRule) {

@@ -207,7 +207,8 @@ struct DifferentiableReplay : torch::autograd::Function<DifferentiableReplay> {
 
     const NoAutocast guard(c10::autocast_dispatch_keyset);
     const Call call = make_call(arguments);
-    const Index n_rows = connected ? -1 : rows_of_results(arguments), block = connected ? -1 : aten::differentiable_rows(call);
+    const bool whole = connected || is_traced(tensors);
+    const Index n_rows = whole ? -1 : rows_of_results(arguments), block = whole ? -1 : aten::differentiable_rows(call);
     variable_list second(wanted.size());
     for (Index begin = 0; begin == 0 || begin < n_rows; begin += block) {
       const aten::RowRange rows{begin, block < 0 || block >= n_rows ? -1 : std::min(block, n_rows - begin)};
@@ -234,6 +235,11 @@ struct DifferentiableReplay : torch::autograd::Function<DifferentiableReplay> {
     }
     if (outputs.empty()) return variable_list(wanted.size());
     return torch::autograd::grad(outputs, wanted, incoming, connected, connected, true);
+  }
+
+  // A tracer's tensors: their sizes may be symbols, and a loop would be written out.
+  static bool is_traced(const variable_list& tensors) {
+    return std::any_of(tensors.begin(), tensors.end(), [](const Tensor& x) { return x.unsafeGetTensorImpl()->is_python_dispatch(); });
   }
 
   static Index rows_of_results(const Arguments& arguments) {

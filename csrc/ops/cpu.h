@@ -21,5 +21,6 @@ std::vector<at::Tensor> cpu_mirrored(const Call& call);
 
 // One line of JSON fields for explain(): instruction set, tile shape, workspace bytes.
 std::string cpu_describe_plan(const Call& call);
+std::string cpu_describe_mirrored(const Call& call);
 
 }  // namespace torchpairwise::ops

@@ -4,6 +4,7 @@
 // into the states of the whole; no two tasks of a phase share a chunk, and phases follow each other, so that every state is merged in one
 // order, whatever thread does it.
 #include <numeric>
+#include <sstream>
 
 #include "core/counter.h"
 #include "expr/list.h"
@@ -92,6 +93,20 @@ class Sweep {
     std::vector<Tensor> out;
     for (const Item& item : items_) out.insert(out.end(), item.results.begin(), item.results.end());
     return out;
+  }
+
+  // JSON fields for explain().
+  std::string describe() {
+    for (Item& item : items_) item.problem = problem_of(prepared_.problem(), item);
+    const Problem& problem = prepared_.problem();
+    Index bytes = local_bytes();
+    if (n_batches() > 0) bytes += kernels_.sides_workspace(prepared_.entry(0), sides_of(nullptr, true));
+    bytes *= at::get_num_threads();
+    for (const Item& item : items_) bytes += item.n_states * item.state_bytes;
+    std::ostringstream out;
+    out << "\"instruction_set\": \"" << kernels_.instruction_set << "\", \"tile\": [" << chunk_rows_ << ", " << problem.tiles.tile_columns
+        << "], \"strip\": [" << kernels_.tile_rows << ", " << problem.tiles.tile_columns << "], \"workspace_bytes\": " << bytes;
+    return out.str();
   }
 
  private:
@@ -238,6 +253,10 @@ std::vector<Tensor> cpu_sweep(const std::vector<Call>& calls, const std::vector<
 
 std::vector<Tensor> cpu_mirrored(const Call& call) {
   return by_dtype(call, [&]<class T>() { return Sweep<T>({call}, {-1}, true).run(); });
+}
+
+std::string cpu_describe_mirrored(const Call& call) {
+  return by_dtype(call, [&]<class T>() { return Sweep<T>({call}, {-1}, true).describe(); });
 }
 
 bool mirror_pays(const Call& call) {

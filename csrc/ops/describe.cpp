@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "consumer/info.h"
+#include "cpu/kernels.h"
 #include "expr/list.h"
 #include "metric/metrics.h"
 #include "ops/json.h"
@@ -127,6 +128,7 @@ std::string consumers() {
                       .add("takes_values", info->takes_values)
                       .add("differentiable", info->differentiable)
                       .add("empty", info->empty)
+                      .add("fused", cpu::kernels<float>().find_consumer(info->name) >= 0)
                       .text());
   return json::list_of(out);
 }

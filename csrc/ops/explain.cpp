@@ -6,7 +6,9 @@
 #include "ops/choice.h"
 #include "ops/cpu.h"
 #include "ops/json.h"
+#include "ops/sweep.h"
 #include "ops/validate.h"
+#include "plan/plan.h"
 #include "source/list.h"
 
 namespace torchpairwise::ops {
@@ -59,7 +61,9 @@ std::string explain(const std::vector<at::Tensor>& operands, std::string program
   const Call call = make_call(arguments);
   const Choice choice = preferred(call);
 
-  std::int64_t pairs = sizes.n_rows.expect_int() * sizes.n_columns.expect_int();
+  const bool mirrored = choice.native && mirror_pays(call);
+  std::int64_t pairs =
+      mirrored ? plan::mirrored_pairs(sizes.n_rows.expect_int()) : sizes.n_rows.expect_int() * sizes.n_columns.expect_int();
   for (const c10::SymInt& size : sizes.batch) pairs *= size.expect_int();
   std::vector<std::string> reasons;
   for (const std::string& reason : choice.reasons) reasons.push_back(json::quote(reason));
@@ -68,7 +72,7 @@ std::string explain(const std::vector<at::Tensor>& operands, std::string program
       .add("path", choice.native ? "native" : "tiles")
       .add_written("reasons", json::list_of(reasons))
       .add("precision", call.program->choices().fast ? "fast" : "exact")
-      .add_fields(choice.native ? cpu_describe_plan(call) : aten::describe_plan(call))
+      .add_fields(mirrored ? cpu_describe_mirrored(call) : (choice.native ? cpu_describe_plan(call) : aten::describe_plan(call)))
       .add("pairs", pairs)
       .add("flops", pairs * flops_of_pair(call))
       .add("gradient", gradient_path(call, choice))
