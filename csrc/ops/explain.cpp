@@ -53,6 +53,7 @@ std::string explain(const std::vector<at::Tensor>& operands, std::string program
   arguments.constants = std::move(constants);
   arguments.dim = dim;
   arguments.k = k;
+  arguments.high = 1.0;  // of a histogram, whose limits change nothing here
   if (arguments.consumer->takes_values) {
     arguments.values = values.value_or(at::Tensor());
     if (!arguments.values.defined()) arguments.values = one_column(arguments);
