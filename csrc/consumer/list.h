@@ -1,4 +1,4 @@
-// The consumers of the fused kernels. diagonal and dense are not reductions: the tensor path runs them.
+// The consumers of the fused kernels. diagonal and dense are not reductions: they reduce nothing.
 #pragma once
 
 #include "consumer/histogram.h"

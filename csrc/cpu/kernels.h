@@ -1,5 +1,5 @@
-// The table of kernels that one instruction set provides. sweep, sweep_sides and replay return the number of pairs that they evaluated.
-// Everything here is single-threaded and torch-free; ops/cpu.cpp splits the work.
+// The table of kernels that one instruction set provides. sweep, write_scores, sweep_sides and replay return the number of pairs that they
+// evaluated. Everything here is single-threaded and torch-free; ops/cpu.cpp splits the work.
 #pragma once
 
 #include "cpu/problem.h"
@@ -25,6 +25,10 @@ struct Kernels {
                  void* workspace);
   void (*merge)(const Problem& problem, Index n_rows, void* into, const void* from);
   void (*finish)(const Problem& problem, Index row_begin, Index n_rows, const void* state, const Result* results);
+
+  // The scores of rows [row_begin, row_end) and columns [column_begin, column_end) into `out`, which starts at the first score of all.
+  Index (*write_scores)(const Problem& problem, Index row_begin, Index row_end, Index column_begin, Index column_end, const Result& out,
+                        double fill, void* workspace);
 
   // Two-sided: adds the pairs to the states of all consumers of `sides`.
   Index (*sides_workspace)(const Problem& problem, const Sides& sides);

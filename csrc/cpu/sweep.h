@@ -139,6 +139,40 @@ Index sweep_rows(const Problem& problem, Index row_begin, Index row_end, Index c
   return expression.n_evaluated();
 }
 
+// The scores themselves, into `out`; excluded pairs get `fill`. Returns the number of pairs evaluated.
+template <class T>
+Index write_scores(const Problem& problem, Index row_begin, Index row_end, Index column_begin, Index column_end, const Result& out,
+                   double fill, void* workspace) {
+  Arena arena(workspace);
+  Expression<T> expression(problem, false, arena);
+  const Index tile = problem.tiles.tile_columns;
+  const auto place_of = [&](Index i, Index j) { return static_cast<T*>(out.data) + i * out.stride[0] + j * out.stride[1]; };
+  for (Index j = column_begin; j < column_end; j += tile) {
+    const Index n_columns = least(tile, column_end - j), width = round_up(n_columns, kTileColumns<T>);
+    expression.pack_columns(j, n_columns, width);
+    for (Index i = row_begin; i < row_end; i += kTileRows) {
+      const StripPlace place{i, least(kTileRows, row_end - i), j, n_columns, width};
+      const Coverage coverage = expression.classify(i, place.n_rows, j, n_columns);
+      if (coverage != Coverage::kEmpty) expression.evaluate(place);
+      const bool partial = coverage != Coverage::kEmpty && expression.fill_keep(place, coverage);
+      for (Index r = 0; r < place.n_rows; ++r) {
+        T* to = place_of(i + r, j);
+        const T* from = expression.result() + r * expression.stride();
+        const unsigned char* keep = expression.keep() + r * expression.stride();
+        if (coverage != Coverage::kEmpty && !partial && out.stride[1] == 1) {
+          for (Index c = 0; c < n_columns; ++c) to[c] = from[c];
+          continue;
+        }
+        for (Index c = 0; c < n_columns; ++c) {
+          const bool kept = coverage != Coverage::kEmpty && (!partial || keep[c]);
+          to[c * out.stride[1]] = kept ? from[c] : static_cast<T>(fill);
+        }
+      }
+    }
+  }
+  return expression.n_evaluated();
+}
+
 template <class T>
 Index sweep_workspace(const Problem& problem) {
   Arena arena(nullptr);

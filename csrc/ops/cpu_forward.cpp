@@ -86,6 +86,35 @@ std::vector<Tensor> forward(const Call& call) {
   return results;
 }
 
+// dense: blocks of rows, or of columns where rows are few.
+template <class T>
+std::vector<Tensor> forward_dense(const Call& call) {
+  Prepared<T> prepared(call);
+  std::vector<std::int64_t> sizes = prepared.batch().vec();
+  const Problem& shared = prepared.problem();
+  sizes.insert(sizes.end(), {shared.n_rows, shared.n_columns});
+  const Tensor out = at::empty(sizes, call.operands[0].options());
+  if (out.numel() == 0) return {out};
+  plan_forward(prepared);
+  const Batched target(out, prepared.batch(), 2);
+  std::vector<Problem> problems;
+  for (Index n = 0; n < prepared.n_batches(); ++n) problems.push_back(prepared.entry(n));
+  const cpu::Kernels& kernels = prepared.kernels();
+  const Index block = shared.tiles.block_rows, n_blocks = plan::divide_up(shared.n_rows, block);
+  const Index splits = n_blocks * prepared.n_batches() >= at::get_num_threads() ? 1 : at::get_num_threads();
+  const Index part = plan::round_up(plan::divide_up(shared.n_columns, splits), shared.tiles.tile_columns);
+  run_tasks(n_blocks * prepared.n_batches() * splits, out.numel() > plan::kPairsPerTask, kernels.sweep_workspace(problems[0]),
+            [&](Index n, void* workspace) {
+              const Index entry = n / splits / n_blocks, begin = n / splits % n_blocks * block, column = n % splits * part;
+              evaluated_pairs() +=
+                  kernels.write_scores(problems[entry], begin, std::min(begin + block, shared.n_rows), std::min(column, shared.n_columns),
+                                       std::min(column + part, shared.n_columns), target.result(entry), call.fill, workspace);
+            });
+  return {out};
+}
+
+bool is_dense(const Call& call) { return std::string(call.consumer->name) == kDenseInfo.name; }
+
 }  // namespace
 
 std::vector<std::string> cpu_why_not(const Call& call) {
@@ -96,12 +125,13 @@ std::vector<std::string> cpu_why_not(const Call& call) {
   const Tensor& first = call.operands[0];
   refuse(!first.device().is_cpu(), "the inputs are on " + first.device().str() + ", not on the CPU");
   refuse(first.scalar_type() != at::kFloat && first.scalar_type() != at::kDouble, "the native kernels take float32 and float64");
-  refuse(cpu::kernels<float>().find_consumer(call.consumer->name) < 0, std::string(call.consumer->name) + " is not a streamed reduction");
+  refuse(cpu::kernels<float>().find_consumer(call.consumer->name) < 0 && !is_dense(call),
+         std::string(call.consumer->name) + " is not a streamed reduction");
   return reasons;
 }
 
 std::vector<Tensor> cpu_forward(const Call& call) {
-  return by_dtype(call, [&]<class T>() { return forward<T>(call); });
+  return by_dtype(call, [&]<class T>() { return is_dense(call) ? forward_dense<T>(call) : forward<T>(call); });
 }
 
 std::string cpu_describe_plan(const Call& call) {

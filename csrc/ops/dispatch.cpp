@@ -42,7 +42,7 @@ void replay_kernel(const c10::OperatorHandle& op, torch::jit::Stack* stack) {
   validate(arguments);
   const NoAutocast guard(c10::autocast_dispatch_keyset);
   const Call call = make_call(arguments.forward);
-  const bool native = choose(call).native && !is_selection(*call.consumer);
+  const bool native = choose(call).native && is_reduction(*call.consumer) && !is_selection(*call.consumer);
   const auto path = native ? cpu_replay : aten::replay;
   std::vector<Tensor> out = path(call, arguments.gradients, arguments.saved, arguments.needs);
   for (Tensor& gradient : out) gradient = gradient.contiguous();

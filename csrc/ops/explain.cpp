@@ -30,7 +30,7 @@ std::int64_t flops_of_pair(const Call& call) {
 
 const char* gradient_path(const Call& call, const Choice& choice) {
   if (is_selection(*call.consumer) || std::string(call.consumer->results) == "P") return "gathered pairs";
-  return choice.native ? "native" : "tiles";
+  return choice.native && is_reduction(*call.consumer) ? "native" : "tiles";
 }
 
 // Values for a caller who did not name any: one column, without memory.

@@ -11,6 +11,7 @@ from torchpairwise._checks import as_number, describe
 from torchpairwise._precision import widened
 from torchpairwise.expression import PairwiseExpression, lazy
 from torchpairwise.optimize import DivergenceResult, SinkhornResult, sinkhorn, sinkhorn_divergence
+from torchpairwise.sweep import sweep
 
 __all__ = [
     "barycentric_projection",
@@ -257,7 +258,10 @@ def _nearest(
     D = lazy(widened(X), widened(Y), metric, **options)
     D = D if keep_x is None else D.mask_rows(keep_x)
     D = D if keep_y is None else D.mask_columns(keep_y)
-    return [(D.min(-1).values, keep_x)] + ([] if directed else [(D.min(-2).values, keep_y)])
+    if directed:
+        return [(D.min(-1).values, keep_x)]
+    rows, columns = sweep(D, ["min"], ["min"])
+    return [(rows.values, keep_x), (columns.values, keep_y)]
 
 
 def barycentric_projection(
