@@ -32,7 +32,7 @@ TORCH_FREE = ("core", "source", "expr", "metric", "consumer", "plan", "cpu", "cu
 PYTHON = [
     {"_native"},
     {"_registry", "_precision"},
-    {"_checks", "_axes", "_steps", "_gather", "masks", "explain", "pairwise"},
+    {"_checks", "_axes", "_steps", "_gather", "configuration", "masks", "explain", "pairwise"},
     {"_description", "_lowering", "_calls"},
     {"consume", "elementwise"},
     {"nodes", "reductions"},

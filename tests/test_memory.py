@@ -63,3 +63,41 @@ def test_nothing_is_kept_without_gradients() -> None:
     result.sum().backward()
     assert X.grad is not None and Y.grad is None
     assert tp.lazy(X.detach(), Y, "rbf").logsumexp(-1).grad_fn is None
+
+
+@pytest.mark.parametrize("backend", ["native", "tiles"])
+@pytest.mark.parametrize("limit", [60_000, 1_000_000])
+def test_limits_of_workspace_hold_and_change_nothing(backend: str, limit: int) -> None:
+    generator = torch.Generator().manual_seed(0)
+    X, Y, V = (torch.randn(n, d, generator=generator).requires_grad_() for n, d in ((500, 24), (3000, 24), (3000, 2)))
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        free = tp.lazy(X, Y, "rbf", backend=backend)
+        with tp.config(workspace_bytes=limit):
+            inside = tp.lazy(X, Y, "rbf", backend=backend)
+        given = tp.lazy(X, Y, "rbf", backend=backend, workspace_bytes=limit)
+        for name in ("sum", "logsumexp", "softmax_matmul", "topk"):
+            values = V if "matmul" in name else None
+            assert free.explain(name, values, k=3).workspace_bytes > 60_000
+            for S in (inside, given):
+                assert S.explain(name, values, k=3).workspace_bytes <= limit
+        for S in (inside, given):
+            limited, expected = (torch.autograd.grad(T.softmax_matmul(V).sum(), (X, Y, V)) for T in (S, free))
+            for ours, theirs in zip(limited, expected, strict=True):
+                torch.testing.assert_close(ours, theirs, rtol=1e-4, atol=1e-5)
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_bad_limits_of_workspace() -> None:
+    for value in (0, -1, 1.5, True, "1 MB"):
+        with pytest.raises(ValueError, match="workspace_bytes is .*expected a positive integer"), tp.config(workspace_bytes=value):  # type: ignore[arg-type]
+            pass
+    with pytest.raises(ValueError, match="expected a positive integer"):
+        tp.lazy(torch.zeros(2, 1), workspace_bytes=0)
+    with tp.config(workspace_bytes=10**6):
+        with tp.config():
+            assert "workspace" not in tp.lazy(torch.zeros(2, 1))._lower()[1]
+        assert "workspace=1000000" in tp.lazy(torch.zeros(2, 1))._lower()[1]
+    assert "workspace" not in tp.lazy(torch.zeros(2, 1))._lower()[1]

@@ -4,6 +4,7 @@ from torchpairwise import _native as _native
 from torchpairwise import attention, contrastive, masks, neighbors, optimize, statistics, transport
 from torchpairwise._native import build_info, cmake_prefix_path
 from torchpairwise._registry import MetricInfo, metric_info, metrics
+from torchpairwise.configuration import config
 from torchpairwise.consume import Selection, SoftmaxOutput
 from torchpairwise.explain import Explanation
 from torchpairwise.expression import PairwiseExpression, eye_like, lazy
@@ -25,6 +26,7 @@ __all__ = [
     "attention",
     "build_info",
     "cmake_prefix_path",
+    "config",
     "contrastive",
     "energy_statistics",
     "eye_like",

@@ -15,6 +15,7 @@ from torchpairwise._gather import as_index, batch_entry, gathered
 from torchpairwise._lowering import lower_metric
 from torchpairwise._steps import Step
 from torchpairwise.algebra import Algebra
+from torchpairwise.configuration import checked_workspace, workspace_limit
 from torchpairwise.nodes import Nodes
 
 __all__ = ["PairwiseExpression", "eye_like", "lazy"]
@@ -289,6 +290,7 @@ def lazy(
     chunk_size: int | None = None,
     precision: str | None = None,
     backend: str = "auto",
+    workspace_bytes: int | None = None,
     **options: Any,
 ) -> PairwiseExpression:
     """Describes the matrix of scores ``metric(X_i, Y_j)`` without computing it.
@@ -299,6 +301,7 @@ def lazy(
         metric: a name of `tp.metrics()`, or a comparison of `tp.make_pairwise`.
         chunk_size: limit for the rows and columns of a tile on the tensor path; None lets the plan choose.
         precision: None, or "fast" to allow the plain expansion of squared distances, without its rescue.
+        workspace_bytes: limit for the memory beyond inputs and outputs; None for that of `tp.config`, or what the plan chooses.
         backend: "auto", "native" (an error with reasons where it cannot run) or "tiles".
         options: parameters of the metric. `gamma=` or `lengthscale=` (gamma = 1 / (2 lengthscale^2)) may be a number, a 0-dim tensor, or
             a vector [D] (ARD); all may require gradients. None means the default.
@@ -332,6 +335,8 @@ def lazy(
         raise ValueError(f"chunk_size={chunk_size!r}; expected a positive integer or None")
     words = [backend] if backend != "auto" else []
     words += [f"chunk={chunk_size}"] if chunk_size is not None else []
+    limit = checked_workspace(workspace_bytes) or workspace_limit()
+    words += [f"workspace={limit}"] if limit is not None else []
     words += ["fast"] if precision == "fast" else []
     steps, shape, dtype, name = lower_metric(X, Y, metric, options)
     return PairwiseExpression(steps, (), shape, dtype, name, " ".join(words))

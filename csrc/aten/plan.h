@@ -11,9 +11,10 @@ namespace torchpairwise::aten {
 // What a plan depends on.
 struct TensorShape {
   Index n_batches = 1, n_rows = 0, n_columns = 0;
-  Index bytes_per_pair = 4;  // of all tensors with one entry a pair that live at a time
-  Index bytes_per_row = 8;   // of the consumer's state
-  Index chunk_size = 0;      // the caller's limit of rows and columns; 0: none
+  Index bytes_per_pair = 4;   // of all tensors with one entry a pair that live at a time
+  Index bytes_per_row = 8;    // of the consumer's state
+  Index chunk_size = 0;       // the caller's limit of rows and columns; 0: none
+  Index workspace_bytes = 0;  // the caller's limit; 0: none
   bool is_cpu = true;
 };
 
@@ -38,15 +39,16 @@ inline constexpr Index kTileColumns = 1024;
 inline constexpr Index kDifferenceFeatures = 8;
 
 inline TensorTile tensor_tile(const TensorShape& shape) {
-  const Index budget = shape.is_cpu ? kHostWorkspaceBytes : kDeviceWorkspaceBytes;
+  const Index own = shape.is_cpu ? kHostWorkspaceBytes : kDeviceWorkspaceBytes;
+  const Index budget = shape.workspace_bytes > 0 ? shape.workspace_bytes : own;
   const Index most = shape.chunk_size > 0 ? shape.chunk_size : std::max({shape.n_rows, shape.n_columns, Index(1)});
   const Index n_rows = std::max<Index>(1, shape.n_rows), n_columns = std::max<Index>(1, shape.n_columns);
   const Index pairs = std::max<Index>(1, budget / shape.bytes_per_pair);
   TensorTile tile;
   tile.columns = std::min({n_columns, most, kTileColumns, pairs});
-  tile.rows = std::min(
-      {n_rows, most, std::max<Index>(1, pairs / tile.columns), std::max<Index>(1, budget / std::max<Index>(1, shape.bytes_per_row))});
-  tile.columns = std::min({n_columns, most, std::max(tile.columns, pairs / tile.rows)});
+  tile.rows = std::min({n_rows, most, std::max<Index>(1, budget / (tile.columns * shape.bytes_per_pair + shape.bytes_per_row))});
+  const Index room = (budget / tile.rows - shape.bytes_per_row) / shape.bytes_per_pair;
+  tile.columns = std::min({n_columns, most, std::max(tile.columns, room)});
   const Index each = tile.rows * tile.columns * shape.bytes_per_pair + tile.rows * shape.bytes_per_row;
   tile.batches = std::clamp<Index>(budget / each, 1, std::max<Index>(1, shape.n_batches));
   tile.workspace_bytes = tile.batches * each;

@@ -24,6 +24,7 @@ TensorShape shape_of(const Operands& operands, Index tensors_per_pair) {
   shape.bytes_per_pair = (tensors_per_pair + feature_tensors(operands)) * item_bytes(operands);
   if (!operands.call().program->mask_steps().empty()) shape.bytes_per_pair += 2;
   shape.chunk_size = operands.call().program->choices().chunk_size;
+  shape.workspace_bytes = operands.call().program->choices().workspace_bytes;
   shape.is_cpu = operands.options().device().is_cpu();
   return shape;
 }
@@ -65,7 +66,7 @@ Index plan_recorded_rows(const Operands& operands) {
   constexpr Index kOfConsumer = 24, kOfStep = 8;  // tensors alive at the deepest point of two derivatives, as measured
   const Index steps = static_cast<Index>(operands.call().program->steps().size());
   const TensorShape shape = shape_of(operands, kOfConsumer + kOfStep * steps);
-  const Index pairs = kRecordedBytes / shape.bytes_per_pair;
+  const Index pairs = (shape.workspace_bytes > 0 ? shape.workspace_bytes : kRecordedBytes) / shape.bytes_per_pair;
   return std::max<Index>(1, pairs / std::max<Index>(1, shape.n_columns * shape.n_batches));
 }
 

@@ -40,6 +40,14 @@ int parse_number(const std::string& step, const std::string& digits) {
   return std::stoi(digits);
 }
 
+// The number in a word such as chunk=64; 0 where the word is another.
+Index number_after(const std::string& name, const std::string& word) {
+  if (word.rfind(name, 0) != 0) return 0;
+  const std::string digits = word.substr(name.size());
+  const bool is_number = !digits.empty() && digits.size() < 16 && digits.find_first_not_of("0123456789") == std::string::npos;
+  return is_number ? std::stoll(digits) : 0;
+}
+
 // Reads the arguments of a step or rule by its signature: # takes a constant, s either, every other letter a tensor.
 template <class AnyStep>
 void read_arguments(const std::string& text, const std::vector<std::string>& parts, const char* signature, AnyStep& step, int& n_slots,
@@ -95,11 +103,12 @@ void Program::parse_choices(const std::string& text) {
       choices_.backend = word == "native" ? Backend::kNative : Backend::kTiles;
     } else if (word == "fast") {
       choices_.fast = true;
-    } else if (word.rfind("chunk=", 0) == 0 && word.size() > 6 && word.size() < 18 &&
-               word.find_first_not_of("0123456789", 6) == std::string::npos) {
-      choices_.chunk_size = std::stoll(word.substr(6));
+    } else if (const Index limit = number_after("chunk=", word); limit > 0) {
+      choices_.chunk_size = limit;
+    } else if (const Index bytes = number_after("workspace=", word); bytes > 0) {
+      choices_.workspace_bytes = bytes;
     } else {
-      fail(text, "expected native, tiles, fast or chunk=NUMBER before the colon, got '" + word + "'");
+      fail(text, "expected native, tiles, fast, chunk=NUMBER or workspace=NUMBER before the colon, got '" + word + "'");
     }
   }
 }

@@ -1,8 +1,8 @@
 // The text of an expression, parsed. Host only; kernels see the plain steps.
 //
 //   program := [choices ": "] step {"; " step} {" | " mask {"; " mask}}
-//   choices := words of: "native" or "tiles" (the path; auto without), "chunk=NUMBER" (tile limit of the tensor path), "fast" (plain
-//              expansion of distances allowed)
+//   choices := words of: "native" or "tiles" (the path; auto without), "chunk=NUMBER" (tile limit of the tensor path),
+//              "workspace=NUMBER" (bytes beyond inputs and outputs), "fast" (plain expansion of distances allowed)
 //   step    := name {" " argument}          "sqeuclidean 0 1; scale #0; exp; add_rows 2"
 //              "select 1" takes its pairs by the second mask
 //   mask    := rule {" " argument} | "and" | "or" | "not"      "causal #1; rows 3; and"
@@ -27,7 +27,8 @@ enum class Backend : std::uint8_t { kAuto, kNative, kTiles };
 // What the caller chose; it never changes a value beyond rounding, except `fast`.
 struct Choices {
   Backend backend = Backend::kAuto;
-  Index chunk_size = 0;  // 0: the plan decides
+  Index chunk_size = 0;       // 0: the plan decides
+  Index workspace_bytes = 0;  // 0: the plan decides
   bool fast = false;
 };
 

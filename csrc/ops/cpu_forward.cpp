@@ -23,10 +23,20 @@ std::vector<Tensor> allocate_results(Prepared<T>& prepared) {
 }
 
 template <class T>
+Index forward_workspace(Prepared<T>& prepared) {
+  if (prepared.n_batches() == 0) return 0;
+  const Index state = plan::round_up(prepared.shape().state_bytes * prepared.problem().tiles.block_rows, 64);
+  return (prepared.kernels().sweep_workspace(prepared.entry(0)) + state) * at::get_num_threads();
+}
+
+template <class T>
 void plan_forward(Prepared<T>& prepared) {
   const plan::Shape& shape = prepared.shape();
-  prepared.set_tiles(plan::balanced_block_rows(shape, prepared.n_batches(), at::get_num_threads()),
-                     plan::tile_columns(shape, plan::kStripBytes));
+  Index rows = plan::balanced_block_rows(shape, prepared.n_batches(), at::get_num_threads());
+  Index columns = plan::tile_columns(shape, plan::kStripBytes);
+  prepared.set_tiles(rows, columns);
+  const Index limit = prepared.call().program->choices().workspace_bytes;
+  while (limit > 0 && forward_workspace(prepared) > limit && plan::shrink(shape, rows, columns)) prepared.set_tiles(rows, columns);
 }
 
 template <class T>
@@ -139,13 +149,10 @@ std::string cpu_describe_plan(const Call& call) {
     Prepared<T> prepared(call);
     plan_forward(prepared);
     const Problem& problem = prepared.problem();
-    const bool empty = prepared.n_batches() == 0;
-    const Index workspace = empty ? 0 : prepared.kernels().sweep_workspace(prepared.entry(0));
-    const Index state = prepared.shape().state_bytes * problem.tiles.block_rows;
     std::ostringstream out;
     out << "\"instruction_set\": \"" << prepared.kernels().instruction_set << "\", \"tile\": [" << problem.tiles.block_rows << ", "
         << problem.tiles.tile_columns << "], \"strip\": [" << prepared.kernels().tile_rows << ", " << problem.tiles.tile_columns
-        << "], \"workspace_bytes\": " << (workspace + state) * at::get_num_threads();
+        << "], \"workspace_bytes\": " << forward_workspace(prepared);
     return out.str();
   });
 }

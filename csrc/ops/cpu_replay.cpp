@@ -38,9 +38,16 @@ class Backward {
   Index plan_tiles() {
     const plan::Shape& shape = prepared_.shape();
     const Index strip = plan::kReplayColumns * shape.tile_rows * shape.item_bytes;
-    prepared_.set_tiles(std::min<Index>(plan::kReplayBlockRows, std::max<Index>(1, shape.n_rows)), plan::tile_columns(shape, strip));
-    const Problem problem = prepared_.entry(0);
-    return prepared_.kernels().replay_workspace(problem, replay_of(0, nullptr, nullptr));
+    Index rows = std::min<Index>(plan::kReplayBlockRows, std::max<Index>(1, shape.n_rows)), columns = plan::tile_columns(shape, strip);
+    const auto workspace = [&] {
+      prepared_.set_tiles(rows, columns);
+      const Problem problem = prepared_.entry(0);
+      return prepared_.kernels().replay_workspace(problem, replay_of(0, nullptr, nullptr));
+    };
+    const Index limit = call_.program->choices().workspace_bytes;
+    Index bytes = workspace();
+    while (limit > 0 && bytes * at::get_num_threads() > limit && plan::shrink(shape, rows, columns)) bytes = workspace();
+    return bytes;
   }
 
  private:

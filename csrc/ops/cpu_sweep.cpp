@@ -260,6 +260,7 @@ std::string cpu_describe_mirrored(const Call& call) {
 }
 
 bool mirror_pays(const Call& call) {
+  if (call.program->choices().workspace_bytes > 0) return false;  // the states of all rows are workspace
   const bool selects = std::strstr(call.consumer->arguments, "int k") != nullptr;
   if (selects || !is_symmetric(call)) return false;
   Index n_rows = 0, n_features = 0;

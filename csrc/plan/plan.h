@@ -78,6 +78,19 @@ inline Index balanced_block_rows(const Shape& shape, Index n_batches, int n_thre
   return std::min(block_rows(shape), rows);
 }
 
+// The next smaller tiles, down to one register tile; false when there are none.
+inline bool shrink(const Shape& shape, Index& block_rows, Index& tile_columns) {
+  if (block_rows > shape.tile_rows && block_rows * shape.state_bytes >= tile_columns * shape.n_features * shape.item_bytes)
+    block_rows = std::max<Index>(shape.tile_rows, round_up(block_rows / 2, shape.tile_rows));
+  else if (tile_columns > shape.tile_columns)
+    tile_columns = std::max<Index>(shape.tile_columns, round_up(tile_columns / 2, shape.tile_columns));
+  else if (block_rows > shape.tile_rows)
+    block_rows = std::max<Index>(shape.tile_rows, round_up(block_rows / 2, shape.tile_rows));
+  else
+    return false;
+  return true;
+}
+
 // Forward with few rows: columns are split into this many parts, a function of the shape alone, merged in order.
 inline Index column_splits(const Shape& shape, Index n_batches) {
   constexpr Index kFewTasks = 8, kColumnsPerPart = 4096;
