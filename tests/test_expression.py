@@ -430,7 +430,17 @@ def test_report(capsys: pytest.CaptureFixture[str]) -> None:
         assert words in text
 
 
-MODULES = ["_native", "_registry", "consume", "explain", "expression", "masks", "nodes", "pairwise"]
+MODULES = [
+    "_native",
+    "_registry",
+    "comparisons.custom",
+    "consume",
+    "encoding.feature_pairwise",
+    "encoding.prepared",
+    "explain",
+    "expression",
+]
+MODULES += ["masks", "nodes"]
 
 
 @pytest.mark.parametrize("name", MODULES)

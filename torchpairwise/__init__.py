@@ -4,20 +4,23 @@ from torchpairwise import _native as _native
 from torchpairwise import attention, contrastive, masks, neighbors
 from torchpairwise._native import build_info, cmake_prefix_path
 from torchpairwise._registry import MetricInfo, metric_info, metrics
+from torchpairwise.comparisons import CustomComparison, make_pairwise
 from torchpairwise.consume import Selection, SoftmaxOutput
+from torchpairwise.encoding import FeaturePairwise, PreparedFeatures, make_feature_pairwise
 from torchpairwise.explain import Explanation
 from torchpairwise.expression import PairwiseExpression, lazy
 from torchpairwise.masks import PairMask
-from torchpairwise.pairwise import CustomComparison, make_pairwise
 
 __version__ = build_info()["version"]
 
 __all__ = [
     "CustomComparison",
     "Explanation",
+    "FeaturePairwise",
     "MetricInfo",
     "PairMask",
     "PairwiseExpression",
+    "PreparedFeatures",
     "Selection",
     "SoftmaxOutput",
     "attention",
@@ -25,6 +28,7 @@ __all__ = [
     "cmake_prefix_path",
     "contrastive",
     "lazy",
+    "make_feature_pairwise",
     "make_pairwise",
     "masks",
     "metric_info",

@@ -10,6 +10,8 @@ from torch import Tensor
 
 from torchpairwise._lowering import lower_metric
 from torchpairwise._steps import Step
+from torchpairwise.comparisons.bindable import Bound, Preparation, Preparer
+from torchpairwise.comparisons.custom import anchor
 from torchpairwise.consume import Consumers
 from torchpairwise.nodes import Nodes
 
@@ -180,8 +182,8 @@ class PairwiseExpression(Nodes, Consumers):
         def mapped(step: Step) -> Step:
             tensors = tuple(once(tensor) for tensor in step.tensors)
             if step.comparison is not None:
-                n_anchors = len(step.comparison.anchor(tensors[0].device))
-                tensors = (*tensors[: len(tensors) - n_anchors], *step.comparison.anchor(tensors[0].device))
+                held = anchor(step.comparison, tensors[0].device)
+                tensors = (*tensors[: len(tensors) - len(held)], *held)
             return Step(step.word, tensors, step.numbers, step.comparison)
 
         steps = tuple(mapped(step) for step in self._steps)
@@ -192,7 +194,7 @@ class PairwiseExpression(Nodes, Consumers):
 def lazy(
     X: Any,
     Y: Any = None,
-    metric: Any = "sqeuclidean",
+    metric: Any = None,
     *,
     chunk_size: int | None = None,
     precision: str | None = None,
@@ -202,9 +204,10 @@ def lazy(
     """Describes the matrix of scores ``metric(X_i, Y_j)`` without computing it.
 
     Arguments:
-        X: rows [*batch, N, D].
+        X: rows [*batch, N, D]; or what ``prepare`` of a comparison of `tp.make_feature_pairwise` returned, alone.
         Y: columns [*batch, M, D]; None compares X with itself. Batch dimensions broadcast.
-        metric: a name of `tp.metrics()`, or a comparison of `tp.make_pairwise`.
+        metric: a name of `tp.metrics()`, a comparison of `tp.make_pairwise` (samples may then be arrays or trees), or one of
+            `tp.make_feature_pairwise`, which encodes X and Y once, now. "sqeuclidean" by default.
         chunk_size: limit for the rows and columns of a tile on the tensor path; None lets the plan choose.
         precision: None, or "fast" to allow the plain expansion of squared distances, without its rescue.
         backend: "auto", "native" (an error with reasons where it cannot run) or "tiles".
@@ -236,6 +239,7 @@ def lazy(
         raise ValueError(f"backend={backend!r}; expected 'auto', 'native' or 'tiles'")
     if precision not in (None, "fast"):
         raise ValueError(f"precision={precision!r}; expected None or 'fast'")
+    X, Y, metric, options, chunk_size = _bound(X, Y, metric, options, chunk_size)
     if chunk_size is not None and (isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size < 1):
         raise ValueError(f"chunk_size={chunk_size!r}; expected a positive integer or None")
     words = [backend] if backend != "auto" else []
@@ -243,3 +247,21 @@ def lazy(
     words += ["fast"] if precision == "fast" else []
     steps, shape, dtype, name = lower_metric(X, Y, metric, options)
     return PairwiseExpression(steps, (), shape, dtype, name, " ".join(words))
+
+
+def _bound(X: Any, Y: Any, metric: Any, options: dict[str, Any], chunk_size: int | None) -> Bound:
+    """Arguments of tensors; features are computed or taken where something stands for them."""
+    if isinstance(metric, Preparer):
+        if options:
+            raise TypeError(f"option {sorted(options)[0]!r} was given with a comparison; a comparison holds its own parameters")
+        X, Y, metric = metric.prepare_lazy(X, Y), None, None
+    if not isinstance(X, Preparation):
+        return Bound(X, Y, "sqeuclidean" if metric is None else metric, options, chunk_size)
+    if Y is not None or metric is not None or options:
+        given = "Y" if Y is not None else ("metric" if metric is not None else sorted(options)[0])
+        raise TypeError(
+            f"{given} was given with prepared features, which hold both sides and their comparison; call tp.lazy(prepared), or take "
+            f"features from comparison.encode for another metric"
+        )
+    bound = X.bind()
+    return bound if chunk_size is None else bound._replace(chunk_size=chunk_size)
