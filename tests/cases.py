@@ -6,6 +6,7 @@ A new metric, node, join, mask rule or consumer is one new row here, and its def
 
 from __future__ import annotations
 
+import operator
 import zlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -135,6 +136,15 @@ class Algebra:
     join: Callable[[str, Scores, Scores], Scores]
 
 
+# Nodes and joins of the registry that are operators or have other names.
+OPERATORS: dict[str, Callable[[Any, Any], Any]] = {
+    **{"scale": operator.mul, "multiply": operator.mul, "shift": operator.add, "add": operator.add},
+    **{"greater": operator.gt, "greater_equal": operator.ge, "less": operator.lt, "less_equal": operator.le},
+    **{"equal": lambda S, T: S.eq(T), "not_equal": lambda S, T: S.ne(T)},
+    **{"minimum": lambda S, T: S.minimum(T), "maximum": lambda S, T: S.maximum(T)},
+}
+
+
 def library(**choices: Any) -> Algebra:
     """The library, with `backend=`, `chunk_size=`, `precision=`."""
 
@@ -142,11 +152,12 @@ def library(**choices: Any) -> Algebra:
         return tp.lazy(X, Y, name, **choices, **options)
 
     def node(name: str, S: Any, *arguments: Any) -> tp.PairwiseExpression:
-        if name in ("scale", "shift"):
-            return S * arguments[0] if name == "scale" else S + arguments[0]
-        return getattr(S, name)(*arguments)
+        return OPERATORS[name](S, *arguments) if name in OPERATORS else getattr(S, name)(*arguments)
 
-    return Algebra(metric, node, lambda name, S, T: S + T if name == "add" else S * T)
+    def join(name: str, S: Any, T: Any) -> tp.PairwiseExpression:
+        return OPERATORS[name.removesuffix("_of")](S, T)
+
+    return Algebra(metric, node, join)
 
 
 def tables(module: Any) -> Algebra:
@@ -244,6 +255,18 @@ NODES = [
     Expression("abs", node("abs", _ANY), orders=1),
     Expression("reciprocal", node("reciprocal", _POSITIVE)),
     Expression("tanh", node("tanh", _ANY)),
+    Expression("rsqrt", node("rsqrt", _POSITIVE)),
+    Expression("sin", node("sin", _ANY)),
+    Expression("cos", node("cos", _ANY)),
+    Expression("sigmoid", node("sigmoid", _ANY)),
+    Expression("softplus", node("softplus", _ANY)),
+    Expression("relu", node("relu", _ANY), orders=1),
+    Expression("greater", node("greater", _ANY, 0.3123), orders=1),
+    Expression("greater_equal", node("greater_equal", metric("linear"), 1.0), orders=1, exact=True),
+    Expression("less", node("less", _ANY, "scalar"), "less, a tensor", orders=1),
+    Expression("less_equal", node("less_equal", metric("linear"), 1.0), orders=1, exact=True),
+    Expression("equal", node("equal", metric("linear"), 1.0), orders=1, exact=True),
+    Expression("not_equal", node("not_equal", metric("linear"), 1.0), orders=1, exact=True),
     Expression("minimum", node("minimum", _ANY, 0.3), orders=1),
     Expression("minimum", node("minimum", _ANY, "scalar"), "minimum, learned", orders=1),
     Expression("maximum", node("maximum", _ANY, 0.3), orders=1),
@@ -257,6 +280,12 @@ JOINS = [
     Expression("add", join("add", metric("rbf", gamma="gamma"), _OTHER), "sum of two sources", factor=20, cancels=True),
     Expression("multiply", join("multiply", metric("rbf"), node("shift", _OTHER, "shift")), "product of two sources", factor=20),
     Expression("multiply", join("multiply", _ANY, node("reciprocal", _POSITIVE)), "quotient"),
+    Expression("minimum_of", join("minimum_of", _ANY, _OTHER), orders=1),
+    Expression("maximum_of", join("maximum_of", metric("sqeuclidean"), _OTHER), orders=1, factor=40),
+    Expression("greater_of", join("greater_of", _ANY, _OTHER), orders=1),
+    Expression("greater_equal_of", join("greater_equal_of", metric("linear"), _OTHER), orders=1, exact=True),
+    Expression("equal_of", join("equal_of", metric("linear"), metric("linear")), orders=1, exact=True),
+    Expression("not_equal_of", join("not_equal_of", _ANY, _OTHER), orders=1),
     Expression(
         "add",
         join("add", join("multiply", metric("laplacian"), metric("rbf", X="X2", Y="Y2")), node("weight_rows", _ANY, "rows")),

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from typing import Any
 
 import numpy as np
+import scipy.special
 from numpy.typing import NDArray
 
 Array = NDArray[np.float64]
@@ -105,12 +106,28 @@ NODES: dict[str, Callable[..., Array]] = {
     "abs": np.abs,
     "reciprocal": lambda s: 1.0 / s,
     "tanh": np.tanh,
+    "rsqrt": lambda s: 1.0 / np.sqrt(s),
+    "sin": np.sin,
+    "cos": np.cos,
+    "sigmoid": scipy.special.expit,
+    "softplus": lambda s: np.logaddexp(s, 0.0),
+    "relu": lambda s: np.maximum(s, 0.0),
+    "greater": lambda s, a: (s > a) * 1.0,
+    "greater_equal": lambda s, a: (s >= a) * 1.0,
+    "less": lambda s, a: (s < a) * 1.0,
+    "less_equal": lambda s, a: (s <= a) * 1.0,
+    "equal": lambda s, a: (s == a) * 1.0,
+    "not_equal": lambda s, a: (s != a) * 1.0,
     "minimum": np.minimum,
     "maximum": np.maximum,
     "clamp": lambda s, a, b: np.minimum(np.maximum(s, a), b),
 }
 
-JOINS: dict[str, Callable[[Array, Array], Array]] = {"add": lambda s, t: s + t, "multiply": lambda s, t: s * t}
+JOINS: dict[str, Callable[[Array, Array], Array]] = {
+    "add": lambda s, t: s + t,
+    "multiply": lambda s, t: s * t,
+    **{f"{name}_of": NODES[name] for name in ("minimum", "maximum", "greater", "greater_equal", "equal", "not_equal")},
+}
 
 # Mask rules, pair by pair. Sizes come first; vectors may have batch dimensions.
 

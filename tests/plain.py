@@ -82,6 +82,17 @@ METRICS: dict[str, Callable[..., Tensor]] = {
     for f in (linear, sqeuclidean, euclidean, manhattan, rbf, laplacian, cosine_similarity, cosine_distances, polynomial, sigmoid)
 }
 
+_COMPARISONS = {
+    **{"greater": torch.gt, "greater_equal": torch.ge, "less": torch.lt, "less_equal": torch.le},
+    **{"equal": torch.eq, "not_equal": torch.ne},
+}
+
+
+def _comparison(holds: Any) -> Callable[..., Tensor]:
+    """0 or 1, as a function of the scores whose gradient is 0."""
+    return lambda s, a: s * 0.0 + holds(s, a).to(s.dtype)
+
+
 NODES: dict[str, Callable[..., Tensor]] = {
     "scale": lambda s, a: s * a,
     "shift": lambda s, a: s + a,
@@ -98,12 +109,25 @@ NODES: dict[str, Callable[..., Tensor]] = {
     "abs": torch.abs,
     "reciprocal": torch.reciprocal,
     "tanh": torch.tanh,
+    "rsqrt": torch.rsqrt,
+    "sin": torch.sin,
+    "cos": torch.cos,
+    "sigmoid": torch.sigmoid,
+    "softplus": lambda s: torch.logaddexp(s, torch.zeros_like(s)),
+    "relu": torch.relu,
+    **{name: _comparison(f) for name, f in _COMPARISONS.items()},
     "minimum": lambda s, a: torch.minimum(s, torch.as_tensor(a, dtype=s.dtype)),
     "maximum": lambda s, a: torch.maximum(s, torch.as_tensor(a, dtype=s.dtype)),
     "clamp": lambda s, a, b: s.clamp(a, b),
 }
 
-JOINS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {"add": torch.add, "multiply": torch.mul}
+JOINS: dict[str, Callable[[Tensor, Tensor], Tensor]] = {
+    "add": torch.add,
+    "multiply": torch.mul,
+    "minimum_of": torch.minimum,
+    "maximum_of": torch.maximum,
+    **{f"{name}_of": _comparison(_COMPARISONS[name]) for name in ("greater", "greater_equal", "equal", "not_equal")},
+}
 
 # Consumers of the last axis. `keep` has the shape of the scores; pairs that are left out get gradient 0 by selection.
 

@@ -14,7 +14,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import torchpairwise as tp
-from torchpairwise.contrastive import InfoNCE, NTXent, info_nce, nt_xent
+from torchpairwise.contrastive import CLIP, InfoNCE, NTXent, clip, info_nce, nt_xent
 
 Array = np.ndarray
 
@@ -310,4 +310,41 @@ def test_loss_and_gradient_store_no_matrix() -> None:
 
 
 def test_names() -> None:
-    assert tp.contrastive.__all__ == ["InfoNCE", "NTXent", "info_nce", "nt_xent"]
+    assert tp.contrastive.__all__ == ["CLIP", "InfoNCE", "NTXent", "clip", "info_nce", "nt_xent"]
+
+
+# CLIP
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+@pytest.mark.parametrize("batch", [(), (2,)])
+def test_clip_equals_two_cross_entropies(normalize: bool, batch: tuple[int, ...]) -> None:
+    a, b = (rows(*batch, 7, 4, seed=s).requires_grad_() for s in (0, 1))
+    t = torch.tensor(0.3, dtype=torch.float64, requires_grad=True)
+    x, y = (F.normalize(z, dim=-1) if normalize else z for z in (a, b))
+    logits = (x @ y.mT / t).reshape(-1, 7, 7)
+    target = torch.arange(7).expand(len(logits), 7)
+    expected = 0.5 * (F.cross_entropy(logits.mT, target, reduction="none") + F.cross_entropy(logits, target, reduction="none"))
+    got = clip(a, b, temperature=t, normalize=normalize, reduction="none")
+    torch.testing.assert_close(got, expected.view(*batch, 7))
+    torch.testing.assert_close(clip(a, b, temperature=t, normalize=normalize), expected.mean())
+    for ours, theirs in zip(
+        torch.autograd.grad(got.square().sum(), (a, b, t)), torch.autograd.grad(expected.square().sum(), (a, b, t)), strict=True
+    ):
+        torch.testing.assert_close(ours, theirs)
+
+
+def test_clip_evaluates_each_pair_once_and_keeps_its_digits() -> None:
+    a = torch.eye(40)
+    before = torch.ops.torchpairwise.evaluated_pairs()
+    loss = clip(a, a, temperature=0.02)
+    assert torch.ops.torchpairwise.evaluated_pairs() - before <= 40 * 40 + 40  # and the partners
+    assert 0 < loss < 1e-20 and clip(a[:0], a[:0]) == 0
+    module = CLIP()
+    assert [name for name, _ in module.named_parameters()] == ["temperature.log_value"]
+    torch.testing.assert_close(module(a, a.roll(1, 0)), clip(a, a.roll(1, 0)))
+    assert "reduction='mean'" in repr(module) and pickle.loads(pickle.dumps(module))(a, a).isfinite()
+    with pytest.raises(ValueError, match="temperature"):
+        clip(a, a, temperature=0)
+    with pytest.raises(ValueError, match="second"):
+        clip(a, a[:3])

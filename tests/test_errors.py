@@ -163,7 +163,6 @@ MESSAGES: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (TypeError, r"no truth value; reduce it first", lambda: bool(S)),
     (TypeError, r"use S.shape", lambda: len(S)),
     (TypeError, r"cannot be iterated over; consume it", lambda: list(S)),
-    (TypeError, r"cannot be indexed; bind the rows", lambda: S[0]),
     (TypeError, r"is no number; reduce it first", lambda: float(S)),
     (TypeError, r"not converted to an array; call S.dense\(\)", lambda: np.asarray(S)),
     (TypeError, r"torch.exp does not take a lazy score matrix; .*S.softmax_matmul\(V\)", lambda: torch.exp(S)),  # type: ignore[call-overload]

@@ -135,3 +135,44 @@ def test_gradients_of_close_pairs(d: int, backend: str) -> None:
         for a, b in zip(got, wanted, strict=True):
             norm = b.norm(dim=-1)
             assert ((a - b).norm(dim=-1) <= 1e-4 * norm).all()
+
+
+@pytest.mark.parametrize("dim", [-1, -2])
+@pytest.mark.parametrize("consumer", ["sum", "mean", "matmul", "logsumexp", "softmax_matmul"])
+def test_second_derivatives_in_blocks(consumer: str, dim: int) -> None:
+    """A Hessian-vector product whose rows do not fit one block of recorded operations."""
+    torch.manual_seed(0)
+    n, m, d = (400, 2500, 3) if dim == -1 else (2500, 400, 3)
+    X, Y, V = torch.randn(n, d), torch.randn(m, d), torch.randn(m if dim == -1 else n, 2)
+    leaves = [t.double().requires_grad_() for t in (X, Y, V)]
+    gamma = torch.tensor(0.4, dtype=torch.float64, requires_grad=True)
+    i, j = torch.arange(n)[:, None], torch.arange(m)
+    keep = j <= i + m - n
+
+    def loss(S: object) -> torch.Tensor:
+        result = getattr(S, consumer)(*([leaves[2]] if "matmul" in consumer else []), dim=dim)
+        return result[:, -300:].square().sum() if result.dim() == 2 else result[-300:].square().sum()
+
+    def dense_loss() -> torch.Tensor:
+        s = torch.exp(-gamma * (leaves[0][:, None] - leaves[1]).square().sum(-1)) + leaves[0] @ leaves[1].T
+        s = torch.where(keep, s, -torch.inf if "log" in consumer or "soft" in consumer else 0.0)
+        s, kept = (s, keep) if dim == -1 else (s.T, keep.T)
+        result = {
+            "sum": lambda: s.sum(-1),
+            "mean": lambda: s.sum(-1) / kept.sum(-1),
+            "matmul": lambda: s @ leaves[2],
+            "logsumexp": lambda: s.logsumexp(-1),
+            "softmax_matmul": lambda: s.softmax(-1) @ leaves[2],
+        }[consumer]()
+        return result[:, -300:].square().sum() if result.dim() == 2 else result[-300:].square().sum()
+
+    def product(loss: torch.Tensor) -> tuple[torch.Tensor, ...]:
+        wanted = [*leaves, gamma]
+        first = torch.autograd.grad(loss, wanted, create_graph=True, allow_unused=True, materialize_grads=True)
+        direction = [torch.linspace(-1, 1, x.numel(), dtype=x.dtype).view(x.shape) for x in first]
+        total = sum((a * b).sum() for a, b in zip(first, direction, strict=True))
+        return torch.autograd.grad(total, wanted, allow_unused=True, materialize_grads=True)
+
+    S = (tp.lazy(leaves[0], leaves[1], "rbf", gamma=gamma) + tp.lazy(leaves[0], leaves[1], "linear")).masked(tp.masks.causal())
+    for a, b in zip(product(loss(S)), product(dense_loss()), strict=True):
+        torch.testing.assert_close(a, b, rtol=1e-7, atol=1e-7 * max(1.0, b.abs().max().item()))

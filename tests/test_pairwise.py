@@ -251,3 +251,13 @@ def test_copies_of_expressions() -> None:
 def test_explain_names_the_reason() -> None:
     explanation = tp.lazy(samples(3), metric=tp.make_pairwise(chebyshev)).explain("sum")
     assert explanation.path == "tiles" and "function" in explanation.reasons[0]
+
+
+def test_a_tensor_whose_gradient_is_switched_on_later_is_refused() -> None:
+    weight = torch.ones(3)
+    comparison = tp.make_pairwise(lambda x, y: ((x - y).square() * weight).sum(-1))
+    S = tp.lazy(torch.zeros(2, 3), torch.ones(4, 3), comparison)
+    assert S.sum() == 24
+    weight.requires_grad_()
+    with pytest.raises(ValueError, match="uses weight, a tensor that requires a gradient"):
+        S.sum()

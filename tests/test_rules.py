@@ -217,3 +217,17 @@ def test_round_trips() -> None:
     for copy in (pickle.loads(pickle.dumps(S)), deepcopy(S)):
         assert torch.equal(copy.sum(-1), S.sum(-1))
         assert repr(copy) == repr(S)
+
+
+@BACKENDS
+def test_softmax_weights_of_large_scores_sum_to_one(backend: str) -> None:
+    # The float32 logsumexp of scores near 3e5 is rounded to 1/32: weights made from it alone would be wrong by as much.
+    generator = torch.Generator().manual_seed(0)
+    X, Y = torch.rand(20, 40, generator=generator) + 90, torch.rand(300, 40, generator=generator) + 90
+    ones = torch.ones(300, 1, requires_grad=True)
+    S = tp.lazy(X, Y, "linear", backend=backend)
+    (of_values,) = torch.autograd.grad(S.softmax_matmul(ones).sum(), ones)
+    assert abs(of_values.sum().item() - 20) < 20e-6
+    shift = torch.zeros(20, requires_grad=True)
+    (of_rows,) = torch.autograd.grad(S.add_rows(shift).logsumexp(-1).sum(), shift)
+    assert (of_rows - 1).abs().max() < 1e-5

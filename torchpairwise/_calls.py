@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import numbers
 from typing import Any
 
 import torch
@@ -29,6 +30,8 @@ class Calls(Description):
         k: int = 0,
         largest: bool = False,
         fill: float = 0.0,
+        low: float = 0.0,
+        high: float = 0.0,
     ) -> tuple[Tensor, ...]:
         """The results of the native call, in the dtype of the computation; over both axes (None) those of the rows."""
         info = CONSUMERS[name]
@@ -41,7 +44,7 @@ class Calls(Description):
                 if axis in (side, None) and self.shape[side] == 0:
                     raise ValueError(f"{name} over an empty axis: {letter} (dim={side}) is 0 in scores {list(self.shape)}")
         operands, program, constants = self._lower(self._extra_masks(exclude_self))
-        given = {"values": values, "k": k, "dim": self._native_dim(axis or -1), "largest": largest, "fill": fill}
+        given = {"values": values, "k": k, "dim": self._native_dim(axis or -1), "largest": largest, "fill": fill, "low": low, "high": high}
         results = getattr(torch.ops.torchpairwise, name)(operands, program, constants, *[given[word] for word in info.inputs])
         return (results,) if isinstance(results, Tensor) else tuple(results)
 
@@ -51,6 +54,15 @@ class Calls(Description):
         if self.shape[-2] != self.shape[-1]:
             raise ValueError(f"exclude_self=True needs N == M; the scores are {list(self.shape)}")
         return (Step("off_diagonal"),)
+
+    def _check_k(self, k: Any, axis: int, exclude_self: bool) -> None:
+        if isinstance(k, bool) or not isinstance(k, (int, numbers.Integral, torch.SymInt)):
+            raise TypeError(f"k is {describe(k)}; expected an integer")
+        letter, size = ("M", self.shape[-1]) if axis == -1 else ("N", self.shape[-2])
+        candidates = size - 1 if exclude_self and size > 0 else size
+        if not 0 <= k <= candidates:  # type: ignore[operator]
+            less = " less one for exclude_self" if exclude_self else ""
+            raise ValueError(f"k={k} is out of range for {letter}={size}{less}; expected 0 <= k <= {candidates}")
 
     def _checked_values(self, values: Any, axis: int, vector_too: bool = False) -> Tensor:
         size = self.shape[axis]

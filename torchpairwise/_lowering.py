@@ -76,6 +76,7 @@ def _shape(rows: Tensor, columns: Tensor) -> tuple[int, ...]:
 def _named(info: MetricInfo, rows: Tensor, columns: Tensor, dtype: torch.dtype, options: dict[str, Any]) -> tuple[Step, ...]:
     values = _parameters(info, options, rows, dtype)
     gamma = values.get("gamma")
+    scaled = info.transform == "normalize" or (isinstance(gamma, Tensor) and gamma.dim() == 1)
     if isinstance(gamma, Tensor) and gamma.dim() == 1:
         rows, columns = _scale_features(info, rows, columns, gamma)
         values["gamma"] = 1.0
@@ -84,7 +85,7 @@ def _named(info: MetricInfo, rows: Tensor, columns: Tensor, dtype: torch.dtype, 
         rows, zero_rows = _normalize(rows)
         columns, zero_columns = (rows, zero_rows) if same else _normalize(columns)
         values.update(zero_rows=zero_rows, zero_columns=zero_columns)
-    steps = [Step(info.source, (rows, columns))]
+    steps = [Step(info.source, (rows, columns), scaled=scaled)]
     for text in info.program.split("; ") if info.program else []:
         word, *arguments = text.split(" ")
         tensors: list[Tensor] = []

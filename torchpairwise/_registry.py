@@ -15,6 +15,7 @@ __all__ = [
     "MASKS",
     "NODES",
     "SOURCES",
+    "TABLES",
     "ConsumerInfo",
     "JoinInfo",
     "MaskInfo",
@@ -22,6 +23,7 @@ __all__ = [
     "NodeInfo",
     "ParameterInfo",
     "SourceInfo",
+    "TableInfo",
     "did_you_mean",
     "metric_info",
     "metrics",
@@ -111,8 +113,17 @@ class MaskInfo:
 
 
 @dataclass(frozen=True)
+class TableInfo:
+    """A score that is looked up by the places of row and column."""
+
+    name: str
+    signature: str
+    formula: str
+
+
+@dataclass(frozen=True)
 class ConsumerInfo:
-    """A streamed reduction; `inputs` are the names of its arguments after operands, program and constants."""
+    """A streamed reduction; `fused`: native kernels run it; `inputs`: the names of its arguments after operands, program and constants."""
 
     name: str
     formula: str
@@ -123,6 +134,7 @@ class ConsumerInfo:
     takes_values: bool
     differentiable: bool
     empty: str
+    fused: bool
     inputs: tuple[str, ...]
 
 
@@ -152,6 +164,7 @@ SOURCES: dict[str, SourceInfo] = _table(SourceInfo, "sources")
 NODES: dict[str, NodeInfo] = _table(NodeInfo, "nodes")
 JOINS: dict[str, JoinInfo] = _table(JoinInfo, "joins")
 MASKS: dict[str, MaskInfo] = _table(MaskInfo, "masks")
+TABLES: dict[str, TableInfo] = _table(TableInfo, "tables")
 CONSUMERS: dict[str, ConsumerInfo] = _read_consumers()
 _METRICS = _read_metrics()
 

@@ -11,23 +11,26 @@ from typing import Any, NamedTuple
 
 from torch import Tensor
 
-from torchpairwise._registry import NODES, SOURCES
+from torchpairwise._registry import NODES, SOURCES, TABLES
 
 __all__ = ["UNLIMITED", "Step", "both_masks", "lower", "transposed_masks", "transposed_steps"]
 
 # The limit of a band that has none; every difference of two indices is smaller.
 UNLIMITED = 1e18
 
-_TRANSPOSED_RULES = {"rows": "columns", "columns": "rows"}
+_TRANSPOSED_RULES = {"rows": "columns", "columns": "rows", "first_rows": "first_columns", "first_columns": "first_rows"}
 
 
 class Step(NamedTuple):
-    """A step: its word, its tensors in the order of its signature, its numbers; for a comparison written in Python the object too."""
+    """A step: its word, its tensors in the order of its signature, its numbers; for a comparison written in Python the object too; for a
+    select the steps of its mask."""
 
     word: str
     tensors: tuple[Tensor, ...] = ()
     numbers: tuple[float, ...] = ()
     comparison: Any = None
+    mask: tuple[Any, ...] = ()
+    scaled: bool = False  # the features are not those that the caller gave
 
 
 Steps = tuple[Step, ...]
@@ -37,7 +40,17 @@ def lower(steps: Sequence[Step], masks: Sequence[Step]) -> tuple[list[Tensor], s
     """Operands, program text and constants; a tensor that is used twice is one operand."""
     operands: list[Tensor] = []
     constants: list[float] = []
-    parts = ["; ".join([_text(step, operands, constants) for step in part]) for part in (steps, masks) if part]
+    texts = []
+    selects: list[Sequence[Step]] = []
+    for step in steps:
+        if step.word == "select":
+            selects.append(step.mask)
+            texts.append(f"select {len(selects)}")
+        else:
+            texts.append(_text(step, operands, constants))
+    parts = ["; ".join(texts)]
+    for part in ([masks] if masks or selects else []) + selects:
+        parts.append("; ".join([_text(step, operands, constants) for step in part]) or "all")
     return operands, " | ".join(parts), constants
 
 
@@ -66,8 +79,8 @@ def both_masks(first: Sequence[Step], second: Sequence[Step]) -> Steps:
     return (*first, *second, Step("and"))
 
 
-def transposed_steps(steps: Sequence[Step]) -> Steps:
-    """The same scores with rows and columns exchanged.
+def transposed_steps(steps: Sequence[Step], n_rows: int, n_columns: int) -> Steps:
+    """The same scores with rows and columns exchanged; the sizes are those before the exchange.
 
     Raises:
         ValueError: a step is a comparison written in Python, whose two arguments are not known to be exchangeable.
@@ -81,8 +94,16 @@ def transposed_steps(steps: Sequence[Step]) -> Steps:
             )
         if step.word in SOURCES:
             step = step._replace(tensors=(step.tensors[1], step.tensors[0]))
+        elif step.word == "lookup":
+            step = step._replace(tensors=(step.tensors[0], step.tensors[1].mT))
+        elif step.word in TABLES:
+            # The difference of places changes its sign, and with it the order of the table.
+            table, rows, columns = step.tensors
+            step = step._replace(tensors=(table.flip(-1), columns, rows), numbers=(-step.numbers[1], -step.numbers[0]))
         elif step.word in NODES:
             step = step._replace(word=NODES[step.word].transposed)
+        elif step.word == "select":
+            step = step._replace(mask=transposed_masks(step.mask, n_rows, n_columns))
         out.append(step)
     return tuple(out)
 
@@ -91,8 +112,9 @@ def transposed_masks(steps: Sequence[Step], n_rows: int, n_columns: int) -> Step
     """The same pairs with rows and columns exchanged; the sizes are those before the exchange."""
     out: list[Step] = []
     for step in steps:
-        if step.word == "same_group":
-            step = step._replace(tensors=(step.tensors[1], step.tensors[0]))
+        if step.word in ("same_group", "between"):
+            numbers = (step.numbers[1], step.numbers[0]) if step.numbers else ()
+            step = step._replace(tensors=(step.tensors[1], step.tensors[0]), numbers=numbers)
         elif step.word == "band":
             step = step._replace(numbers=(step.numbers[1], step.numbers[0]))
         elif step.word == "causal":

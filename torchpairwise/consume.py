@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numbers
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
@@ -10,7 +9,7 @@ from torch import Tensor
 
 from torchpairwise._axes import Dim, best_row, one_axis, reduced_axis, total_mean
 from torchpairwise._calls import Calls
-from torchpairwise._checks import as_number, describe
+from torchpairwise._checks import as_number
 from torchpairwise._registry import CONSUMERS, did_you_mean
 from torchpairwise.explain import Explanation, parse_explanation
 
@@ -97,7 +96,7 @@ class Consumers(Calls):
             tensor([4.])
         """
         axis = reduced_axis(self.shape, dim)
-        (rows,) = self._run("logsumexp", axis, exclude_self)
+        rows = self._run("logsumexp", axis, exclude_self)[0]
         return self._shaped(torch.logsumexp(rows, -1) if axis is None else rows, axis, keepdim)
 
     def softmax_matmul(
@@ -136,7 +135,7 @@ class Consumers(Calls):
         if mask is not None:
             return self._replace().masked(mask).softmax_matmul(values, dim=dim, return_aux=return_aux, exclude_self=exclude_self)
         axis = one_axis(self.shape, dim)
-        output, logsumexp = self._run("softmax_matmul", axis, exclude_self, self._checked_values(values, axis))
+        output, logsumexp, _ = self._run("softmax_matmul", axis, exclude_self, self._checked_values(values, axis))
         return SoftmaxOutput(self._cast(output), self._cast(logsumexp)) if return_aux else self._cast(output)
 
     def matmul(
@@ -271,13 +270,7 @@ class Consumers(Calls):
             tensor([1, 0, 1])
         """
         axis = one_axis(self.shape, dim)
-        if isinstance(k, bool) or not isinstance(k, (numbers.Integral, torch.SymInt)):
-            raise TypeError(f"k is {describe(k)}; expected an integer")
-        letter, size = ("M", self.shape[-1]) if axis == -1 else ("N", self.shape[-2])
-        candidates = size - 1 if exclude_self and size > 0 else size
-        if k < 0 or k > candidates:
-            less = " less one for exclude_self" if exclude_self else ""
-            raise ValueError(f"k={k} is out of range for {letter}={size}{less}; expected 0 <= k <= {candidates}")
+        self._check_k(k, axis, exclude_self)
         values, indices = self._run("topk", axis, exclude_self, k=k, largest=largest)
         return Selection(self._cast(values), indices)
 

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import itertools
 import operator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from torchpairwise._checks import describe
+from torchpairwise._gather import as_index, batch_entry, gathered
 from torchpairwise._lowering import lower_metric
 from torchpairwise._steps import Step
+from torchpairwise.algebra import Algebra
 from torchpairwise.comparisons.bindable import Bound, Preparation, Preparer
 from torchpairwise.comparisons.custom import anchor
-from torchpairwise.consume import Consumers
 from torchpairwise.nodes import Nodes
 
-__all__ = ["PairwiseExpression", "lazy"]
+__all__ = ["PairwiseExpression", "eye_like", "lazy"]
 
 # Torch functions that an operator between a tensor and an expression arrives as: the method for (expression, tensor) and the one for
 # (tensor, expression).
@@ -39,7 +43,7 @@ _OPERATORS = {
 }
 
 
-class PairwiseExpression(Nodes, Consumers):
+class PairwiseExpression(Nodes, Algebra):
     """A lazy [*batch, N, M] matrix of pair scores. Made by `tp.lazy`; every step returns a new one, and no scores are stored.
 
     Steps change scores: ``+ - * / **`` with numbers, 0-dim tensors and other expressions over the same rows and columns, ``+`` and ``*``
@@ -134,7 +138,68 @@ class PairwiseExpression(Nodes, Consumers):
         raise TypeError("a lazy score matrix cannot be iterated over; consume it, for example with S.sum(-1) or S.topk(k)")
 
     def __getitem__(self, index: Any) -> Any:
-        raise TypeError("a lazy score matrix cannot be indexed; bind the rows you want, for example tp.lazy(X[rows], Y)")
+        """Rows, columns and pairs, as torch indexes the last two axes.
+
+        ``S[rows]``, ``S[rows, columns]`` with slices or index tensors stay lazy: gathered operands, no scores. Two index tensors of the
+        same shape name pairs, ``S[i, j]``, and one int names a row or column: their scores are returned, 0 for a dropped pair. The
+        submatrix of two index vectors is ``S[rows][:, columns]`` or ``S[rows[:, None], columns]``. Expressions with batch dimensions
+        are indexed as ``S[..., rows, columns]``. Duplicate and negative places are as in torch.
+
+        Raises:
+            IndexError: a place outside of the matrix, too many axes, shapes that do not fit.
+            TypeError: an index that names no places.
+        """
+        rows, columns = self._split_index(index)
+        if isinstance(rows, Tensor) and isinstance(columns, Tensor):
+            return self._pairs(rows, columns)
+        for name, index in (("rows", rows), ("columns", columns)):
+            if isinstance(index, Tensor) and index.dim() != 1:
+                raise IndexError(f"index of the {name} has shape {list(index.shape)}; expected a vector")
+        part = self._part("rows", slice(rows, rows + 1) if isinstance(rows, int) else rows)
+        part = part._part("columns", slice(columns, columns + 1) if isinstance(columns, int) else columns)
+        if not isinstance(rows, int) and not isinstance(columns, int):
+            return part
+        scores = part.dense()
+        scores = scores.squeeze(-1) if isinstance(columns, int) else scores
+        return scores.squeeze(-1 if isinstance(columns, int) else -2) if isinstance(rows, int) else scores
+
+    def _split_index(self, index: Any) -> tuple[Any, Any]:
+        parts = list(index) if isinstance(index, tuple) else [index]
+        if parts and parts[0] is Ellipsis:
+            parts = parts[1:]
+        elif self.ndim > 2:
+            raise IndexError(f"scores {list(self.shape)} have batch dimensions; write S[..., rows, columns]")
+        if len(parts) > 2:
+            raise IndexError(f"{len(parts)} indices for scores {list(self.shape)}; expected rows and columns")
+        parts += [slice(None)] * (2 - len(parts))
+        rows, columns = (as_index(part, size, name) for part, size, name in zip(parts, self.shape[-2:], ("rows", "columns"), strict=True))
+        return rows, columns
+
+    def _pairs(self, rows: Tensor, columns: Tensor) -> Any:
+        if rows.dim() == 2 and rows.shape[1] == 1 and (columns.dim() == 1 or columns.shape[0] == 1):
+            return self._part("rows", rows.flatten())._part("columns", columns.flatten())
+        if rows.shape != columns.shape or rows.dim() != 1:
+            raise IndexError(
+                f"indices of rows {list(rows.shape)} and of columns {list(columns.shape)}; expected two vectors of one length, which name "
+                f"pairs, or [n, 1] and [m], which name a submatrix"
+            )
+        return self._part("rows", rows)._part("columns", columns).diagonal()
+
+    def _batch_entries(self) -> Iterator[PairwiseExpression]:
+        """The matrices of the batch, one after the other."""
+        batch = self._shape[:-2]
+        for place in itertools.product(*(range(size) for size in batch)):
+            steps, masks = batch_entry(self._steps, self._masks, place)
+            yield self._replace(steps=steps, masks=masks, shape=self._shape[-2:])
+
+    def _part(self, side: str, index: slice | Tensor) -> PairwiseExpression:
+        if isinstance(index, slice) and index == slice(0, self.shape[-2 if side == "rows" else -1]):
+            return self
+        stored = side if not self._transposed else ("columns" if side == "rows" else "rows")
+        steps, masks = gathered(self._steps, self._masks, stored, index, (self._shape[-2], self._shape[-1]))
+        size = index.stop - index.start if isinstance(index, slice) else index.shape[-1]
+        n, m = self._shape[-2:]
+        return self._replace(steps=steps, masks=masks, shape=(*self._shape[:-2], *((size, m) if stored == "rows" else (n, size))))
 
     def __float__(self) -> float:
         raise TypeError("a lazy score matrix is no number; reduce it first, for example with S.sum()")
@@ -184,11 +249,38 @@ class PairwiseExpression(Nodes, Consumers):
             if step.comparison is not None:
                 held = anchor(step.comparison, tensors[0].device)
                 tensors = (*tensors[: len(tensors) - len(held)], *held)
-            return Step(step.word, tensors, step.numbers, step.comparison)
+            return step._replace(tensors=tensors, mask=tuple(mapped(inner) for inner in step.mask))
 
         steps = tuple(mapped(step) for step in self._steps)
         masks = tuple(mapped(step) for step in self._masks)
         return self._replace(steps=steps, masks=masks, dtype=dtype)
+
+
+def eye_like(
+    S: PairwiseExpression,  # [*batch, N, M]
+) -> PairwiseExpression:
+    """The identity matrix as an expression over the rows and columns of another: ``1 if i == j else 0``.
+
+    Arguments:
+        S: gives N, M, dtype and device.
+
+    Returns:
+        An expression [N, M]; ``K + a * tp.eye_like(K)`` is K with a number (or a learned 0-dim tensor) added to its diagonal.
+
+    Notes:
+        Rows and columns keep their places when the sum is indexed: ``(K + a * tp.eye_like(K))[rows]`` are rows of the sum.
+
+    Example:
+        >>> import torch, torchpairwise as tp
+        >>> K = tp.lazy(torch.zeros(2, 1), metric="rbf")
+        >>> (K + 0.5 * tp.eye_like(K)).dense()
+        tensor([[1.5000, 1.0000],
+                [1.0000, 1.5000]])
+    """
+    if not isinstance(S, PairwiseExpression):
+        raise TypeError(f"eye_like takes an expression of tp.lazy, got {describe(S)}")
+    one = torch.ones(1, dtype=S._features.dtype, device=S.device)
+    return S._table(S._places("diagonals", one, 0.0, 0.0), ())
 
 
 def lazy(

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import numbers
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -15,7 +17,7 @@ from torch import Tensor
 from torchpairwise._checks import describe
 from torchpairwise._steps import UNLIMITED, Step
 
-__all__ = ["PairMask", "band", "causal", "same_group"]
+__all__ = ["PairMask", "RelativePosition", "band", "causal", "dilated", "prefix", "relative_position", "same_group", "segments"]
 
 
 class PairMask:
@@ -57,6 +59,46 @@ class PairMask:
                 f"S.mask_rows and S.mask_columns"
             )
         return PairMask((*self.steps, *other.steps, Step(word)))
+
+    def sparsity(self, n_rows: int, n_columns: int) -> float:
+        """The share of pairs that the mask drops, from 0 to 1; counted in tiles.
+
+        Example:
+            >>> import torchpairwise as tp
+            >>> tp.masks.causal().sparsity(4, 4)
+            0.375
+        """
+        kept = self._ones(n_rows, n_columns).sum().item()
+        return 1.0 - kept / (n_rows * n_columns) if n_rows * n_columns else 0.0
+
+    def plot(self, n_rows: int, n_columns: int, ax: Any = None) -> Any:
+        """Draws the kept pairs with matplotlib, rows downwards; for sizes that fit a screen, since it stores all pairs.
+
+        Arguments:
+            n_rows, n_columns: N and M.
+            ax: matplotlib axes; None makes new ones.
+
+        Returns:
+            The axes.
+
+        Raises:
+            ImportError: matplotlib is not installed.
+        """
+        try:
+            from matplotlib import pyplot
+        except ImportError as error:
+            raise ImportError("plot() needs matplotlib; install it with: pip install matplotlib") from error
+        ax = pyplot.subplots()[1] if ax is None else ax
+        ax.imshow(self._ones(n_rows, n_columns).dense().cpu().numpy(), cmap="Blues", vmin=0, vmax=1, interpolation="nearest")
+        ax.set(xlabel="column j", ylabel="row i", title=f"{1 - self.sparsity(n_rows, n_columns):.1%} of the pairs kept")
+        return ax
+
+    def _ones(self, n_rows: int, n_columns: int) -> Any:
+        from torchpairwise.expression import lazy  # it is built on masks
+
+        device = next((labels.device for step in self.steps for labels in step.tensors), torch.device("cpu"))
+        X, Y = (torch.zeros(size, 0, dtype=torch.float64, device=device) for size in (n_rows, n_columns))
+        return (lazy(X, Y, "linear") + 1.0).masked(self)
 
     def __repr__(self) -> str:
         words = []
@@ -164,3 +206,123 @@ def same_group(
         raise ValueError(f"same_group: rows are on {rows.device}, but columns on {columns.device}; move one of them")
     labels = rows.to(torch.int64)
     return PairMask([Step("same_group", (labels, labels if columns is rows else columns.to(torch.int64)))])
+
+
+def segments(
+    cu_rows: Tensor,  # [S + 1]
+    cu_columns: Tensor | None = None,  # [S + 1]
+) -> PairMask:
+    """True = keep. Pairs of the same segment of packed sequences.
+
+    Arguments:
+        cu_rows: cumulative lengths [S + 1] of the row sequences, from 0 to N, as flash-attention's `cu_seqlens`.
+        cu_columns: those of the column sequences, from 0 to M; None for the same as the rows.
+
+    Raises:
+        TypeError: not integers.
+        ValueError: not a non-decreasing vector that starts at 0; another number of segments on the other side.
+
+    Notes:
+        Reads the last entries on the host, to know N and M.
+
+    Example:
+        >>> import torch, torchpairwise as tp
+        >>> tp.lazy(torch.ones(3, 1), metric="linear").masked(tp.masks.segments(torch.tensor([0, 2, 3]))).dense()
+        tensor([[1., 1., 0.],
+                [1., 1., 0.],
+                [0., 0., 1.]])
+    """
+    labels = _segment_labels(cu_rows, "cu_rows")
+    if cu_columns is None:
+        return same_group(labels)
+    if isinstance(cu_columns, Tensor) and cu_columns.shape != cu_rows.shape:
+        raise ValueError(f"segments: cu_rows has shape {list(cu_rows.shape)} and cu_columns {list(cu_columns.shape)}; expected the same")
+    return same_group(labels, _segment_labels(cu_columns, "cu_columns"))
+
+
+def _segment_labels(bounds: Tensor, name: str) -> Tensor:
+    if not isinstance(bounds, Tensor) or bounds.is_floating_point() or bounds.is_complex() or bounds.dtype == torch.bool:
+        raise TypeError(f"segments({name}) is {describe(bounds)}; expected a tensor of integers [S + 1]")
+    if bounds.dim() != 1 or bounds.numel() < 1 or bounds[0] != 0 or (bounds.diff() < 0).any():
+        raise ValueError(f"segments({name}) must be a non-decreasing vector [S + 1] that starts at 0; got {bounds.tolist()}")
+    places = torch.arange(int(bounds[-1]), device=bounds.device)
+    return torch.bucketize(places, bounds[1:].to(torch.int64), right=True)
+
+
+def prefix(length: int) -> PairMask:
+    """True = keep. The first columns, which every row sees; ``tp.masks.causal() | tp.masks.prefix(p)`` is the prefix language model's.
+
+    ``j < length``
+
+    Raises:
+        TypeError: the length is not an integer.
+        ValueError: it is negative.
+
+    Example:
+        >>> import torch, torchpairwise as tp
+        >>> tp.lazy(torch.ones(2, 1), metric="linear").masked(tp.masks.causal() | tp.masks.prefix(1)).dense()
+        tensor([[1., 0.],
+                [1., 1.]])
+    """
+    return PairMask([Step("first_columns", (), (float(_whole(length, "prefix(length)", 0)),))])
+
+
+def dilated(step: int) -> PairMask:
+    """True = keep. Every `step`-th diagonal, the main one among them; with `band` a dilated window.
+
+    ``(j - i) mod step == 0``
+
+    Raises:
+        TypeError: the step is not an integer.
+        ValueError: it is less than 1.
+
+    Example:
+        >>> import torch, torchpairwise as tp
+        >>> tp.lazy(torch.ones(3, 1), metric="linear").masked(tp.masks.band(2, 0) & tp.masks.dilated(2)).dense()
+        tensor([[1., 0., 0.],
+                [0., 1., 0.],
+                [1., 0., 1.]])
+    """
+    return PairMask([Step("dilated", (), (float(_whole(step, "dilated(step)", 1)),))])
+
+
+def _whole(value: Any, name: str, least: int) -> int:
+    if not isinstance(value, (numbers.Integral, torch.SymInt)) or isinstance(value, bool):
+        raise TypeError(f"{name} is {describe(value)}; expected an integer")
+    if value < least:
+        raise ValueError(f"{name} is {value}; expected at least {least}")
+    return int(value)
+
+
+@dataclass(frozen=True)
+class RelativePosition:
+    """The index rule of `relative_position`; for `S.bias_table(table, rule)`."""
+
+    max_distance: int
+    align: str
+
+    def offset(self, n_rows: int, n_columns: int) -> int:
+        """What is added to the number of a row."""
+        return n_columns - n_rows if self.align == "lower_right" else 0
+
+
+def relative_position(max_distance: int, align: str = "lower_right") -> RelativePosition:
+    """Relative positions as indices of a table of 2 max_distance + 1 entries; larger distances share the outermost entries.
+
+    ``min(max(j - i - o, -max_distance), max_distance) + max_distance`` with o = M - N (lower_right) or 0 (upper_left)
+
+    Arguments:
+        max_distance: at least 0.
+        align: as of `causal`; it matters where N != M.
+
+    Raises:
+        TypeError, ValueError: an argument is no such number or word.
+
+    Example:
+        >>> import torchpairwise as tp
+        >>> tp.masks.relative_position(2)
+        RelativePosition(max_distance=2, align='lower_right')
+    """
+    if align not in ("lower_right", "upper_left"):
+        raise ValueError(f"align={align!r}; expected 'lower_right' or 'upper_left'")
+    return RelativePosition(_whole(max_distance, "relative_position(max_distance)", 0), align)

@@ -11,9 +11,9 @@ import torch
 from torch import Tensor
 
 from torchpairwise._checks import as_number, as_scalar, broadcast_batch, check_device, describe, matching
-from torchpairwise._description import Description
-from torchpairwise._steps import Step, both_masks, transposed_masks, transposed_steps
-from torchpairwise.masks import PairMask
+from torchpairwise._steps import Step, Steps, both_masks, transposed_masks, transposed_steps
+from torchpairwise.elementwise import Elementwise
+from torchpairwise.masks import PairMask, RelativePosition
 
 if TYPE_CHECKING:
     from torchpairwise.expression import PairwiseExpression
@@ -23,7 +23,7 @@ __all__ = ["Nodes"]
 _OTHER_SIDE = {"rows": "columns", "columns": "rows"}
 
 
-class Nodes(Description):
+class Nodes(Elementwise):
     """Steps of `PairwiseExpression`."""
 
     __slots__ = ()
@@ -89,143 +89,6 @@ class Nodes(Description):
         """
         return self._vector("columns", "weight", vector)
 
-    def exp(self) -> PairwiseExpression:
-        """The exponential: ``exp(s_ij)``.
-
-        Example:
-            >>> import torch, torchpairwise as tp
-            >>> tp.lazy(torch.zeros(1, 1)).exp().sum()
-            tensor(1.)
-        """
-        return self._node("exp")
-
-    def log(self) -> PairwiseExpression:
-        """The natural logarithm: ``log(s_ij)``. After `exp` the two cancel, so that the logarithm of a kernel does not underflow.
-
-        Example:
-            >>> import torch, torchpairwise as tp
-            >>> tp.lazy(torch.tensor([[0.0], [100.0]]), metric="rbf", gamma=1.0).log().min()
-            tensor(-10000.)
-        """
-        return self._replace(steps=self._steps[:-1]) if self._steps[-1].word == "exp" else self._node("log")
-
-    def log1p(self) -> PairwiseExpression:
-        """``log(1 + s_ij)``, exact near 0.
-
-        Example:
-            >>> import torch, torchpairwise as tp
-            >>> tp.lazy(torch.zeros(1, 1)).log1p().sum()
-            tensor(0.)
-        """
-        return self._node("log1p")
-
-    def sqrt(self) -> PairwiseExpression:
-        """The square root: ``sqrt(s_ij)``, with derivative 0 at 0.
-
-        Example:
-            >>> import torch, torchpairwise as tp
-            >>> tp.lazy(torch.tensor([[0.0], [3.0]])).sqrt().sum(-1)
-            tensor([3., 3.])
-        """
-        return self._node("sqrt")
-
-    def square(self) -> PairwiseExpression:
-        """The square: ``s_ij^2``.
-
-        Example:
-            >>> import torch, torchpairwise as tp
-            >>> tp.lazy(torch.tensor([[0.0], [3.0]]), metric="manhattan").square().sum(-1)
-            tensor([9., 9.])
-        """
-        return self._node("square")
-
-    def pow(self, exponent: float) -> PairwiseExpression:
-        """A power: ``s_ij^exponent``. The exponent is a number; ``S ** 3`` is the same.
-
-        Raises:
-            TypeError: the exponent is not a number.
-
-        Example:
-            >>> import torch, torchpairwise as tp
-            >>> tp.lazy(torch.tensor([[0.0], [2.0]]), metric="manhattan").pow(3).sum(-1)
-            tensor([8., 8.])
-        """
-        return self._node("pow", (), (as_number(exponent, "pow(exponent)"),))
-
-    def abs(self) -> PairwiseExpression:
-        """The absolute value: ``|s_ij|``, with derivative 0 at 0.
-
-        Example:
-            >>> import torch, torchpairwise as tp
-            >>> tp.lazy(torch.tensor([[1.0], [-1.0]]), metric="linear").abs().sum(-1)
-            tensor([2., 2.])
-        """
-        return self._node("abs")
-
-    def reciprocal(self) -> PairwiseExpression:
-        """``1 / s_ij``; infinite at 0.
-
-        Example:
-            >>> import torch, torchpairwise as tp
-            >>> tp.lazy(torch.tensor([[4.0]]), torch.tensor([[0.5]]), "linear").reciprocal().sum()
-            tensor(0.5000)
-        """
-        return self._node("reciprocal")
-
-    def tanh(self) -> PairwiseExpression:
-        """The hyperbolic tangent: ``tanh(s_ij)``.
-
-        Example:
-            >>> import torch, torchpairwise as tp
-            >>> tp.lazy(torch.zeros(1, 1)).tanh().sum()
-            tensor(0.)
-        """
-        return self._node("tanh")
-
-    def minimum(self, value: float | Tensor) -> PairwiseExpression:
-        """The smaller of the score and a number: ``min(s_ij, value)``.
-
-        Arguments:
-            value: a number, or a 0-dim tensor that may require a gradient. At a tie each side gets half of the gradient.
-
-        Example:
-            >>> import torch, torchpairwise as tp
-            >>> tp.lazy(torch.tensor([[0.0], [3.0]])).minimum(5.0).sum(-1)
-            tensor([5., 5.])
-        """
-        return self._scalar("minimum", value, "minimum(value)")
-
-    def maximum(self, value: float | Tensor) -> PairwiseExpression:
-        """The larger of the score and a number: ``max(s_ij, value)``; arguments and ties as of `minimum`.
-
-        Example:
-            >>> import torch, torchpairwise as tp
-            >>> tp.lazy(torch.tensor([[0.0], [3.0]])).maximum(5.0).sum(-1)
-            tensor([14., 14.])
-        """
-        return self._scalar("maximum", value, "maximum(value)")
-
-    def clamp(self, min: float | None = None, max: float | None = None) -> PairwiseExpression:
-        """The score within limits: ``min(max(s_ij, min), max)``.
-
-        Arguments:
-            min, max: numbers; None for no limit. The gradient passes on the closed interval, as in torch.
-
-        Raises:
-            ValueError: both are None.
-            TypeError: a limit is not a number.
-
-        Example:
-            >>> import torch, torchpairwise as tp
-            >>> tp.lazy(torch.tensor([[0.0], [3.0]])).clamp(1, 5).sum(-1)
-            tensor([6., 6.])
-        """
-        if min is None and max is None:
-            raise ValueError("clamp() got neither min nor max; give at least one")
-        lower = -math.inf if min is None else as_number(min, "clamp(min)")
-        upper = math.inf if max is None else as_number(max, "clamp(max)")
-        return self._node("clamp", (), (lower, upper))
-
     def masked(self, mask: PairMask) -> PairwiseExpression:
         """Keeps the pairs for which a pair mask is True; the others are absent from every result, whatever step comes after.
 
@@ -244,22 +107,58 @@ class Nodes(Description):
             >>> tp.lazy(torch.ones(3, 1), metric="linear").masked(tp.masks.causal()).sum(-1)
             tensor([1., 2., 3.])
         """
-        if not isinstance(mask, PairMask):
-            raise TypeError(
-                f"mask is {describe(mask)}; expected a pair mask of tp.masks (a dense [N, M] mask would have to be stored), "
-                f"or boolean vectors through mask_rows and mask_columns"
-            )
-        batch = self._shape[:-2]
-        for step in mask.steps:
-            for labels, size, name in zip(step.tensors, self.shape[-2:], ("rows", "columns"), strict=False):
-                if labels.shape[-1] != size:
-                    raise ValueError(
-                        f"{step.word}({name}) has shape {list(labels.shape)}; expected labels [..., {size}] for scores {list(self.shape)}"
-                    )
-                check_device(labels, f"{step.word}({name})", self._features)
-                batch = broadcast_batch(batch, labels.shape[:-1], f"{step.word}({name})")
-        steps = transposed_masks(mask.steps, self.shape[-2], self.shape[-1]) if self._transposed else mask.steps
+        steps, batch = self._bound_mask(mask)
         return self._replace(masks=both_masks(self._masks, steps), shape=(*batch, *self._shape[-2:]))
+
+    def where(self, mask: PairMask, other: float | Tensor | Nodes) -> PairwiseExpression:
+        """The score where a pair mask is True, something else where it is not.
+
+        Arguments:
+            mask: a pair mask of `tp.masks`; its False pairs stay in every result, with the other score.
+            other: a number, a 0-dim tensor or an expression over the same rows and columns.
+
+        Raises:
+            TypeError, ValueError: as `masked`; an expression of another shape.
+
+        Example:
+            >>> import torch, torchpairwise as tp
+            >>> tp.lazy(torch.ones(2, 1), metric="linear").where(tp.masks.causal(), -5.0).dense()
+            tensor([[ 1., -5.],
+                    [ 1.,  1.]])
+        """
+        steps, batch = self._bound_mask(mask)
+        second = other if isinstance(other, Nodes) else self._constant(other, "where(other)")
+        return self._join("select", second, steps)._widen(batch, "where(mask)")
+
+    def bias_table(
+        self,
+        table: Tensor,  # [*batch, T]
+        index: RelativePosition | Tensor,  # or int64 [*batch, N, M]
+    ) -> PairwiseExpression:
+        """Adds an entry of a table to each score: ``s_ij + table[index_ij]``, such as a relative position bias.
+
+        Arguments:
+            table: [*batch, T], in the dtype of X; it may require a gradient.
+            index: `tp.masks.relative_position(max_distance)`, evaluated tile by tile (T = 2 max_distance + 1), or an integer tensor
+                [*batch, N, M] with entries from 0 to T - 1, which the caller stores.
+
+        Raises:
+            TypeError: the index is neither; the table has another dtype.
+            ValueError: sizes that do not fit.
+            IndexError: an index outside of the table (checked unless tracing).
+
+        Notes:
+            The gradient of the table is summed in float64 in a fixed order, so that repeated runs agree bit by bit.
+
+        Example:
+            >>> import torch, torchpairwise as tp
+            >>> S = tp.lazy(torch.zeros(3, 1), metric="linear")
+            >>> S.bias_table(torch.tensor([-1.0, 0.0, 1.0]), tp.masks.relative_position(1)).dense()
+            tensor([[ 0.,  1.,  1.],
+                    [-1.,  0.,  1.],
+                    [-1., -1.,  0.]])
+        """
+        return self + self._looked_up(table, index)
 
     def mask_rows(
         self,
@@ -328,12 +227,63 @@ class Nodes(Description):
 
     # Making new expressions
 
-    def _node(self, word: str, tensors: tuple[Tensor, ...] = (), constants: tuple[float, ...] = ()) -> PairwiseExpression:
-        return self._replace(steps=(*self._steps, Step(word, tensors, constants)))
+    def _bound_mask(self, mask: PairMask) -> tuple[Steps, tuple[int, ...]]:
+        """The steps of a mask in the orientation of the stored steps, and the batch dimensions of scores and labels."""
+        if not isinstance(mask, PairMask):
+            raise TypeError(
+                f"mask is {describe(mask)}; expected a pair mask of tp.masks (a dense [N, M] mask would have to be stored), "
+                f"or boolean vectors through mask_rows and mask_columns"
+            )
+        batch = self._shape[:-2]
+        for step in mask.steps:
+            for labels, size, name in zip(step.tensors, self.shape[-2:], ("rows", "columns"), strict=False):
+                if labels.shape[-1] != size:
+                    raise ValueError(
+                        f"{step.word}({name}) has shape {list(labels.shape)}; expected labels [..., {size}] for scores {list(self.shape)}"
+                    )
+                check_device(labels, f"{step.word}({name})", self._features)
+                batch = broadcast_batch(batch, labels.shape[:-1], f"{step.word}({name})")
+        steps = transposed_masks(mask.steps, self.shape[-2], self.shape[-1]) if self._transposed else mask.steps
+        return steps, batch
 
-    def _scalar(self, word: str, value: Any, name: str) -> PairwiseExpression:
+    def _looked_up(self, table: Any, index: Any) -> PairwiseExpression:
+        """The expression that holds table[index] for the rows and columns of this one."""
+        n, m = self.shape[-2:]
+        if not isinstance(table, Tensor) or table.dim() == 0:
+            raise TypeError(f"bias_table(table) is {describe(table)}; expected a tensor [..., T]")
+        operand = matching(table, "bias_table(table)", self._features, self._dtype)
+        if isinstance(index, RelativePosition):
+            n_entries = 2 * index.max_distance + 1
+            if table.shape[-1] != n_entries:
+                raise ValueError(
+                    f"bias_table(table) has shape {list(table.shape)}; expected [..., {n_entries}] for max_distance={index.max_distance}"
+                )
+            step = self._places("relative", operand, float(-index.max_distance), float(index.max_distance), index.offset(n, m))
+            return self._table(step, table.shape[:-1])
+        if not isinstance(index, Tensor) or index.is_floating_point() or index.is_complex() or index.dtype == torch.bool:
+            raise TypeError(f"bias_table(index) is {describe(index)}; expected tp.masks.relative_position(...) or an integer tensor [N, M]")
+        if index.dim() < 2 or tuple(index.shape[-2:]) != (n, m):
+            raise ValueError(f"bias_table(index) has shape {list(index.shape)}; expected [..., {n}, {m}]")
+        check_device(index, "bias_table(index)", self._features)
+        if not torch.compiler.is_compiling() and index.numel() and (index.min() < 0 or index.max() >= table.shape[-1]):
+            raise IndexError(f"bias_table(index) runs from {index.min()} to {index.max()}; the table has {table.shape[-1]} entries")
+        step = Step("lookup", (operand, index.to(torch.int64)))
+        return self._table(step, broadcast_batch(table.shape[:-1], index.shape[:-2], "bias_table(index)"))
+
+    def _places(self, word: str, table: Tensor, least: float, most: float, offset: int = 0) -> Step:
+        """A table step for the rows and columns of this matrix; row i has the place i + offset."""
+        rows, columns = (torch.arange(size, device=self.device) for size in self.shape[-2:])
+        return Step(word, (table, rows + offset, columns), (least, most))
+
+    def _table(self, step: Step, batch: Sequence[int]) -> PairwiseExpression:
+        shape = (*batch, *self.shape[-2:])
+        return self._replace(steps=(step,), masks=(), shape=shape, metric=step.word, transposed=False)
+
+    def _constant(self, value: Any, name: str) -> PairwiseExpression:
         operand = as_scalar(value, name, self._features)
-        return self._node(word, (operand,)) if isinstance(operand, Tensor) else self._node(word, (), (operand,))
+        if not isinstance(operand, Tensor):
+            operand = torch.full((), operand, dtype=self._features.dtype, device=self.device)
+        return self._table(self._places("relative", operand.reshape(1), 0.0, 0.0), ())
 
     def _broadcast(self, word: str, verb: str, other: Any, name: str) -> PairwiseExpression:
         """`other` as torch broadcasts it: a number or a 0-dim tensor for all pairs, [*batch, N, 1] for rows, [*batch, 1, M] for columns."""
@@ -375,7 +325,8 @@ class Nodes(Description):
     def _widen(self, batch: Sequence[int], name: str) -> PairwiseExpression:
         return self._replace(shape=(*broadcast_batch(self._shape[:-2], batch, name), *self._shape[-2:]))
 
-    def _join(self, word: str, other: Nodes) -> PairwiseExpression:
+    def _join(self, word: str, other: Any, mask: Steps = ()) -> PairwiseExpression:
+        step = Step(word, mask=mask)
         if self.shape[-2:] != other.shape[-2:]:
             raise ValueError(
                 f"scores {list(self.shape)} and {list(other.shape)} differ in rows or columns; both sides need the same [N, M]"
@@ -391,9 +342,9 @@ class Nodes(Description):
             )
         steps, masks = other._steps, other._masks
         if self._transposed != other._transposed:
-            steps = transposed_steps(steps)
+            steps = transposed_steps(steps, other._shape[-2], other._shape[-1])
             masks = transposed_masks(masks, other._shape[-2], other._shape[-1])
         joined = self._replace(
-            steps=(*self._steps, *steps, Step(word)), masks=both_masks(self._masks, masks), choices=self._choices or other._choices
+            steps=(*self._steps, *steps, step), masks=both_masks(self._masks, masks), choices=self._choices or other._choices
         )
         return joined._widen(other._shape[:-2], "the other expression")

@@ -10,20 +10,7 @@ namespace torchpairwise::ops {
 namespace {
 
 using at::Tensor;
-
-template <class Function>
-c10::TypedOperatorHandle<Function> operation(const std::string& name) {
-  return c10::Dispatcher::singleton().findSchemaOrThrow(("torchpairwise::" + name).c_str(), "").typed<Function>();
-}
-
 using Pair = std::tuple<Tensor, Tensor>;
-using ReduceToOne = Tensor(at::TensorList, c10::string_view, at::ArrayRef<double>, std::int64_t);
-using ReduceToPair = Pair(at::TensorList, c10::string_view, at::ArrayRef<double>, std::int64_t);
-using SelectFew = Pair(at::TensorList, c10::string_view, at::ArrayRef<double>, std::int64_t, std::int64_t, bool);
-using Multiply = Tensor(at::TensorList, c10::string_view, at::ArrayRef<double>, const Tensor&, std::int64_t);
-using MultiplyToPair = Pair(at::TensorList, c10::string_view, at::ArrayRef<double>, const Tensor&, std::int64_t);
-using Diagonal = Tensor(at::TensorList, c10::string_view, at::ArrayRef<double>);
-using Dense = Tensor(at::TensorList, c10::string_view, at::ArrayRef<double>, double);
 
 at::ScalarType compute_type(at::ScalarType dtype) { return dtype == at::kDouble ? at::kDouble : at::kFloat; }
 
@@ -174,6 +161,19 @@ std::tuple<std::vector<Tensor>, std::string, std::vector<double>> PairwiseExpres
   return {writer.operands, program, writer.constants};
 }
 
+std::vector<Tensor> PairwiseExpression::run(const std::string& consumer, const std::vector<c10::IValue>& arguments) const {
+  const auto [operands, program, constants] = lower();
+  torch::jit::Stack stack{operands, program, constants};
+  stack.insert(stack.end(), arguments.begin(), arguments.end());
+  c10::Dispatcher::singleton().findSchemaOrThrow(("torchpairwise::" + consumer).c_str(), "").callBoxed(stack);
+  std::vector<Tensor> out;
+  for (const c10::IValue& result : stack) {
+    const Tensor& tensor = result.toTensor();
+    out.push_back(tensor.is_floating_point() ? tensor.to(dtype_) : tensor);
+  }
+  return out;
+}
+
 std::int64_t PairwiseExpression::checked(std::int64_t dim) const {
   const auto rank = [](const Tensor& x) { return x.dim(); };
   const std::int64_t n = std::max(rank(steps_[0].tensors[0]), rank(steps_[0].tensors[1]));
@@ -191,43 +191,30 @@ Tensor PairwiseExpression::reduce(const std::string& name, std::int64_t dim) con
     if (name == candidate->name) info = candidate;
   }
   TORCH_CHECK_VALUE(info != nullptr, "reduction '", name, "' is unknown", suggestion(name, known), ". The reductions are ", listed(known));
-  const auto [operands, program, constants] = lower();
-  if (std::string(info->returns) == "Tensor") return result(operation<ReduceToOne>(name).call(operands, program, constants, checked(dim)));
-  return result(std::get<0>(operation<ReduceToPair>(name).call(operands, program, constants, checked(dim))));
+  return run(name, {checked(dim)})[0];
 }
 
 Pair PairwiseExpression::select(const std::string& name, std::int64_t dim) const {
-  const auto [operands, program, constants] = lower();
-  const auto [values, indices] = operation<ReduceToPair>(name).call(operands, program, constants, checked(dim));
-  return {result(values), indices};
+  const std::vector<Tensor> results = run(name, {checked(dim)});
+  return {results[0], results[1]};
 }
 
 Pair PairwiseExpression::topk(std::int64_t k, bool largest, std::int64_t dim) const {
-  const auto [operands, program, constants] = lower();
-  const auto [values, indices] = operation<SelectFew>("topk").call(operands, program, constants, k, checked(dim), largest);
-  return {result(values), indices};
+  const std::vector<Tensor> results = run("topk", {k, checked(dim), largest});
+  return {results[0], results[1]};
 }
 
 Tensor PairwiseExpression::matmul(const Tensor& values, std::int64_t dim) const {
-  const auto [operands, program, constants] = lower();
-  return result(operation<Multiply>("matmul").call(operands, program, constants, computed(values, "values"), checked(dim)));
+  return run("matmul", {computed(values, "values"), checked(dim)})[0];
 }
 
 Tensor PairwiseExpression::softmax_matmul(const Tensor& values, std::int64_t dim) const {
-  const auto [operands, program, constants] = lower();
-  return result(std::get<0>(
-      operation<MultiplyToPair>("softmax_matmul").call(operands, program, constants, computed(values, "values"), checked(dim))));
+  return run("softmax_matmul", {computed(values, "values"), checked(dim)})[0];
 }
 
-Tensor PairwiseExpression::diagonal() const {
-  const auto [operands, program, constants] = lower();
-  return result(operation<Diagonal>("diagonal").call(operands, program, constants));
-}
+Tensor PairwiseExpression::diagonal() const { return run("diagonal", {})[0]; }
 
-Tensor PairwiseExpression::dense(double fill) const {
-  const auto [operands, program, constants] = lower();
-  return result(operation<Dense>("dense").call(operands, program, constants, fill));
-}
+Tensor PairwiseExpression::dense(double fill) const { return run("dense", {fill})[0]; }
 
 PairwiseExpression pairwise_expression(const Tensor& X, const Tensor& Y, const std::string& metric, const Options& options) {
   TORCH_CHECK_VALUE(X.defined(), "X is undefined; expected a tensor [..., N, D]");

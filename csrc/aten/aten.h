@@ -14,8 +14,19 @@ std::vector<at::Tensor> forward(const Call& call);
 std::vector<at::Tensor> replay(const Call& call, const std::vector<at::Tensor>& gradients, const std::vector<at::Tensor>& saved,
                                const std::vector<bool>& needs);
 
-// The results of forward() from the whole matrix in recorded operations: differentiable to any order, selected indices held constant.
-std::vector<at::Tensor> differentiable(const Call& call);
+// Rows of a call.
+struct RowRange {
+  Index begin = 0;
+  Index length = -1;  // -1: all
+};
+
+// The results of forward() for some rows, from their scores against all columns in recorded operations: differentiable to any order,
+// selected indices held constant.
+std::vector<at::Tensor> differentiable(const Call& call, const RowRange& rows = {});
+
+// How many rows differentiable() may take at a time, so that second derivatives stay within the plan's memory. Calls whose results are not
+// rows of a reduction take all rows: their memory is that of their results.
+Index differentiable_rows(const Call& call);
 
 // JSON fields for explain(): tile [rows, columns] and workspace bytes.
 std::string describe_plan(const Call& call);

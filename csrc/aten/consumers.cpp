@@ -5,6 +5,7 @@
 
 #include <cstring>
 
+#include "aten/histogram.h"
 #include "aten/selections.h"
 #include "aten/softmax.h"
 #include "aten/sources.h"
@@ -26,7 +27,7 @@ constexpr ConsumerEntry selection(const ConsumerInfo& info) {
 
 constexpr ConsumerEntry kEntries[] = {streamed<Sum>(),     streamed<Mean>(),           streamed<LogSumExp>(0),
                                       streamed<Matmul>(),  streamed<SoftmaxMatmul>(1), selection(kMinInfo),
-                                      selection(kMaxInfo), selection(kTopkInfo)};
+                                      selection(kMaxInfo), selection(kTopkInfo),       streamed<Histogram>()};
 
 }  // namespace
 

@@ -44,7 +44,7 @@ struct Rows {
 // By result: gradients and saved results [*batch, r, ...]; undefined where there are none.
 struct ResultGradients {
   std::vector<Tensor> gradients, saved;
-  // sum_j exp(s_ij - logsumexp_i) where the rounding of a large logsumexp makes it differ from 1; undefined where it does not.
+  // sum_j exp(s_ij - logsumexp_i) where large scores, evaluated in tiles of another shape, make it differ from 1; undefined elsewhere.
   Tensor total;
 };
 

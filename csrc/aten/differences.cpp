@@ -139,7 +139,7 @@ void rescue(const Tensor& x, const Tensor& y, const Tensor& near, Tensor& scores
 }
 
 Tensor squared_scores(const Tensor& x, const Tensor& y, bool fast) {
-  const bool may_expand = all_pairs(x, y) && x.size(-1) > 0 && !in_transform() && (fast || x.size(-1) > kDifferenceFeatures);
+  const bool may_expand = all_pairs(x, y) && x.size(-1) > 0 && !is_unreadable(x) && (fast || x.size(-1) > kDifferenceFeatures);
   if (!may_expand) return by_differences<SquareTerm>(x, y);
   Gram gram = expand(x, y, rounded(shared_centre(x, y), y));
   if (fast) return gram.scores.clamp_min_(0);

@@ -4,9 +4,13 @@
 #include <ATen/ExpandUtils.h>
 #include <ATen/core/dispatch/Dispatcher.h>
 
+#include <algorithm>
 #include <cstring>
 
+#include "aten/masks.h"
 #include "aten/nodes.h"
+#include "aten/tables.h"
+#include "core/counter.h"
 #include "expr/list.h"
 
 namespace torchpairwise::aten {
@@ -20,6 +24,7 @@ class Evaluator {
   }
 
   Tensor run() {
+    evaluated_pairs() += aligned_.j.numel() / std::max<Index>(1, aligned_.j.size(-2)) * aligned_.i.size(-2);
     for (const Step& step : call_.program->steps()) {
       switch (step.kind) {
         case StepKind::kSource:
@@ -28,6 +33,9 @@ class Evaluator {
         case StepKind::kCustom:
           stack_.push_back(custom(step));
           break;
+        case StepKind::kTable:
+          stack_.push_back(table(step));
+          break;
         case StepKind::kNode:
           stack_.back() = apply_node(step.id, guarded(stack_.back()), arguments(step));
           break;
@@ -35,6 +43,12 @@ class Evaluator {
           const Tensor last = guarded(stack_.back());
           stack_.pop_back();
           stack_.back() = apply_join(step.id, guarded(stack_.back()), last);
+          break;
+        }
+        case StepKind::kSelect: {
+          const Tensor last = stack_.back();
+          stack_.pop_back();
+          stack_.back() = at::where(keep_of(call_, aligned_, step.id), stack_.back(), last);
         }
       }
     }
@@ -57,6 +71,18 @@ class Evaluator {
     settings.order = evaluation_.order;
     settings.fast = call_.program->choices().fast;
     return apply_source(step.id, features(aligned_.rows[step.slot[0]]), features(aligned_.columns[step.slot[1]]), settings);
+  }
+
+  Tensor table(const Step& step) const {
+    const Tensor& entries = aligned_.others[step.slot[0]];
+    const Tensor index = table_index(call_, aligned_, step);
+    const Tensor none = index.lt(0), valid = index.clamp_min(0);
+    std::vector<Index> sizes = at::infer_size(entries.sizes().slice(0, entries.dim() - 1), valid.sizes().slice(0, valid.dim() - 2));
+    std::vector<Index> index_sizes = sizes, table_sizes = sizes;
+    index_sizes.insert(index_sizes.end(), {valid.size(-2), valid.size(-1)});
+    table_sizes.insert(table_sizes.end(), {valid.size(-2), entries.size(-1)});
+    const Tensor scores = entries.unsqueeze(-2).expand(table_sizes).gather(-1, valid.expand(index_sizes));
+    return at::where(none, at::scalar_tensor(0.0, scores.options()), scores);
   }
 
   // A comparison f takes x [..., r, 1, D] and y [..., 1, c, D] and gives [..., r, c]. Pairs that are not all pairs are batches of one row.

@@ -32,19 +32,30 @@ Index bound(double value) {
 }
 
 Tensor causal(const RuleArguments& x) { return x.j.le(x.i + (x.constant[0] != 0 ? x.n_columns - x.n_rows : 0)); }
-Tensor band(const RuleArguments& x) {
-  const Tensor difference = x.j - x.i;
+Tensor within(const Tensor& difference, const RuleArguments& x) {
   return difference.ge(-bound(x.constant[0])).logical_and(difference.le(bound(x.constant[1])));
 }
+Tensor band(const RuleArguments& x) { return within(x.j - x.i, x); }
+Tensor between(const RuleArguments& x) { return within(x.columns - x.rows, x); }
 Tensor same_group(const RuleArguments& x) { return x.rows.eq(x.columns); }
 Tensor mask_rows(const RuleArguments& x) { return x.rows; }
 Tensor mask_columns(const RuleArguments& x) { return x.columns; }
+Tensor first_rows(const RuleArguments& x) { return x.i.lt(x.constant[0]); }
+Tensor first_columns(const RuleArguments& x) { return x.j.lt(x.constant[0]); }
+Tensor dilated(const RuleArguments& x) { return (x.j - x.i).remainder(x.constant[0]).eq(0); }
 Tensor off_diagonal(const RuleArguments& x) { return x.i.ne(x.j); }
 
 constexpr RuleEntry kRules[] = {
-    {"causal", causal},         {"band", band},
-    {"same_group", same_group}, {"rows", mask_rows},
-    {"columns", mask_columns},  {"off_diagonal", off_diagonal},
+    {"causal", causal},
+    {"band", band},
+    {"same_group", same_group},
+    {"rows", mask_rows},
+    {"columns", mask_columns},
+    {"off_diagonal", off_diagonal},
+    {"between", between},
+    {"first_rows", first_rows},
+    {"first_columns", first_columns},
+    {"dilated", dilated},
 };
 
 const RuleEntry& rule_entry(int id) {
@@ -57,20 +68,20 @@ void set_constants(const Call& call, const MaskStep& step, double (&constant)[2]
     if (step.constant[n] >= 0) constant[n] = call.constants[step.constant[n]];
 }
 
-Tensor rule(const Operands& operands, const Aligned& aligned, const MaskStep& step) {
-  const bool transposed = operands.call().program->masks_transposed();
+Tensor rule(const Call& call, const Aligned& aligned, const MaskStep& step) {
+  const bool transposed = call.program->masks_transposed();
   RuleArguments x;
   x.i = aligned.i;
   x.j = aligned.j;
-  x.n_rows = operands.n_rows();
-  x.n_columns = operands.n_columns();
+  x.n_rows = aligned.n_rows;
+  x.n_columns = aligned.n_columns;
   if (transposed) {
     std::swap(x.i, x.j);
     std::swap(x.n_rows, x.n_columns);
   }
   if (step.slot[0] >= 0) x.rows = (transposed ? aligned.columns : aligned.rows)[step.slot[0]];
   if (step.slot[1] >= 0) x.columns = (transposed ? aligned.rows : aligned.columns)[step.slot[1]];
-  set_constants(operands.call(), step, x.constant);
+  set_constants(call, step, x.constant);
   return rule_entry(step.id).keep(x);
 }
 
@@ -110,11 +121,11 @@ Coverage combine(MaskKind kind, Coverage x, Coverage y) {
 
 }  // namespace
 
-Tensor keep_of(const Operands& operands, const Aligned& aligned) {
+Tensor keep_of(const Call& call, const Aligned& aligned, int n) {
   std::vector<Tensor> stack;
-  for (const MaskStep& step : operands.call().program->mask_steps()) {
+  for (const MaskStep& step : call.program->masks()[n]) {
     if (step.kind == MaskKind::kRule) {
-      stack.push_back(rule(operands, aligned, step));
+      stack.push_back(rule(call, aligned, step));
       continue;
     }
     if (step.kind == MaskKind::kNot) {
@@ -131,7 +142,7 @@ Tensor keep_of(const Operands& operands, const Aligned& aligned) {
 Coverage coverage_of(const Operands& operands, const Tile& tile) {
   const std::vector<MaskStep>& steps = operands.call().program->mask_steps();
   if (steps.empty()) return Coverage::kFull;
-  if (tile.n_rows == 0 || tile.n_columns == 0 || in_transform()) return Coverage::kMixed;
+  if (tile.n_rows == 0 || tile.n_columns == 0 || is_unreadable(operands.call().operands[0])) return Coverage::kMixed;
   std::vector<Coverage> stack;
   for (const MaskStep& step : steps) {
     if (step.kind == MaskKind::kRule) {

@@ -12,7 +12,7 @@ namespace {
 
 // Dimensions of an operand after the batch dimensions.
 int n_core_of(Role role) {
-  if (role == Role::kRowFeatures || role == Role::kColumnFeatures) return 2;
+  if (role == Role::kRowFeatures || role == Role::kColumnFeatures || role == Role::kPairIndices) return 2;
   return role == Role::kScalar ? 0 : 1;
 }
 
@@ -32,6 +32,8 @@ Side side_of(Role role) {
     case Role::kRowLabels:
       return Side::kRows;
     case Role::kScalar:
+    case Role::kTable:
+    case Role::kPairIndices:
     case Role::kParameter:
       return Side::kNone;
     default:
@@ -44,8 +46,10 @@ Operands::Operands(const Call& call) : call_(call) {
     const auto same = [&](const Use& other) { return other.slot == use.slot && side_of(other.role) == side_of(use.role); };
     if (std::none_of(uses_.begin(), uses_.end(), same)) uses_.push_back(use);
     const Tensor& x = call.operands[use.slot];
-    if (use.role == Role::kRowFeatures) n_rows_ = x.size(-2);
+    if (use.role == Role::kRowFeatures || use.role == Role::kPairIndices) n_rows_ = x.size(-2);
     if (use.role == Role::kColumnFeatures) n_columns_ = x.size(-2);
+    if (use.role == Role::kColumnLabels || use.role == Role::kPairIndices) n_columns_ = x.size(-1);
+    if (use.role == Role::kRowLabels) n_rows_ = x.size(-1);
     if (is_features(use.role)) n_features_ = std::max(n_features_, x.size(-1));
     if (use.role != Role::kParameter) extend_batch(x.sizes().slice(0, x.dim() - n_core_of(use.role)));
   }
@@ -65,7 +69,7 @@ Index Operands::n_batches() const {
 
 at::TensorOptions Operands::options() const {
   for (const Use& use : uses_)
-    if (is_features(use.role)) return call_.operands[use.slot].options();
+    if (is_features(use.role) || use.role == Role::kTable) return call_.operands[use.slot].options();
   return call_.operands[0].options();
 }
 
@@ -93,6 +97,8 @@ Tensor Operands::aligned(const Tensor& lifted, Role role, const Tile& tile) cons
   const Tensor x = narrow_batch(lifted, tile.batch);
   const int n_core = n_core_of(role);
   if (n_core == 0) return x.unsqueeze(-1).unsqueeze(-1);
+  if (role == Role::kTable) return x;
+  if (role == Role::kPairIndices) return range_of(range_of(x, -2, tile.row, tile.n_rows), -1, tile.column, tile.n_columns);
   if (side_of(role) == Side::kRows) return range_of(x, x.dim() - n_core, tile.row, tile.n_rows).unsqueeze(-n_core);
   return range_of(x, x.dim() - n_core, tile.column, tile.n_columns).unsqueeze(-n_core - 1);
 }
@@ -104,6 +110,8 @@ Aligned Operands::align(const Tile& tile) const {
   out.others.resize(lifted_.size());
   for (const Use& use : uses_) out.of(side_of(use.role))[use.slot] = aligned(lifted_[use.slot], use.role, tile);
   const at::TensorOptions numbers = options().dtype(at::kLong);
+  out.n_rows = n_rows_;
+  out.n_columns = n_columns_;
   out.i = at::arange(tile.row, tile.row + tile.n_rows, numbers).unsqueeze(-1);
   out.j = at::arange(tile.column, tile.column + tile.n_columns, numbers).unsqueeze(0);
   return out;
@@ -128,6 +136,17 @@ Aligned Operands::align_pairs(const Tile& tile, const Tensor& j) const {
   out.others.resize(lifted_.size());
   for (const Use& use : uses_) {
     const Side side = side_of(use.role);
+    if (use.role == Role::kPairIndices) {
+      const Tensor x = range_of(narrow_batch(lifted_[use.slot], tile.batch), -2, tile.row, tile.n_rows);
+      std::vector<Index> sizes = at::infer_size(x.sizes().slice(0, x.dim() - 1), j.sizes().slice(0, j.dim() - 1));
+      const auto with = [&](Index last) {
+        std::vector<Index> all = sizes;
+        all.push_back(last);
+        return all;
+      };
+      out.others[use.slot] = x.expand(with(x.size(-1))).gather(-1, j.expand(with(j.size(-1))));
+      continue;
+    }
     if (side != Side::kColumns) {
       out.of(side)[use.slot] = aligned(lifted_[use.slot], use.role, tile);
       continue;
@@ -137,6 +156,8 @@ Aligned Operands::align_pairs(const Tile& tile, const Tensor& j) const {
     for (const Tensor& index : pair_indices(x, j)) indices.push_back(index);
     out.columns[use.slot] = at::index(x, indices);
   }
+  out.n_rows = n_rows_;
+  out.n_columns = n_columns_;
   out.i = at::arange(tile.row, tile.row + tile.n_rows, j.options()).unsqueeze(-1);
   out.j = j;
   return out;

@@ -23,13 +23,14 @@ Side side_of(Role role);
 // Operands by slot, aligned with scores [*batch, r, c]:
 //
 //   features of rows [*batch, r, 1, D], of columns [*batch, 1, c, D]; vectors, flags and labels [*batch, r, 1] and [*batch, 1, c];
-//   scalars [*batch, 1, 1]; parameters of a comparison as they are.
+//   scalars [*batch, 1, 1]; tables [*batch, T]; indices of pairs [*batch, r, c]; parameters of a comparison as they are.
 //
 // Batch dimensions that an operand does not have are 1. For gathered pairs the columns are [*batch, r, k, D] and [*batch, r, k]: row i
 // meets k columns of its own. `i` and `j` are the numbers of rows and columns, [r, 1] and [1, c] (gathered: [*batch, r, k]).
 struct Aligned {
   std::vector<Tensor> rows, columns, others;
   Tensor i, j;
+  Index n_rows = 0, n_columns = 0;  // of the whole matrix
 
   std::vector<Tensor>& of(Side side) { return side == Side::kRows ? rows : (side == Side::kColumns ? columns : others); }
   const std::vector<Tensor>& of(Side side) const { return const_cast<Aligned*>(this)->of(side); }

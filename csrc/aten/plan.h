@@ -27,6 +27,9 @@ struct TensorTile {
 inline constexpr Index kHostWorkspaceBytes = 4 << 20;
 // Other devices: a launch costs 5 us, in which the memory moves some 10 MB.
 inline constexpr Index kDeviceWorkspaceBytes = 64 << 20;
+// Second derivatives record a block of rows against all columns: large enough that the calls of torch do not count, small beside the inputs
+// of the problems that need streaming at all (20000 rows and columns make a matrix of 1.6 GB).
+inline constexpr Index kRecordedBytes = 64 << 20;
 // Reductions along a row and products with V want rows of columns that long; longer ones only make the tile flatter.
 inline constexpr Index kTileColumns = 1024;
 

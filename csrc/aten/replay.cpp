@@ -33,7 +33,7 @@ class Replay {
     const int logsumexp = is(call_, kDenseInfo) ? -1 : consumer_entry(call_).logsumexp;
     const bool totals = logsumexp >= 0 && needs_totals(saved_[logsumexp]);
     for_each_row_tile(operands_, plan, operands_.n_rows(), [&](const Tile& rows) {
-      if (totals) total_ = total_of(rows, plan.columns, results_.part(saved_[logsumexp], logsumexp, rows));
+      if (totals) total_ = total_of(rows, plan.columns, logsumexp);
       for_each_column_tile(rows, plan.columns, [&](const Tile& tile) {
         const Coverage coverage = coverage_of(operands_, tile);
         if (coverage != Coverage::kEmpty) replay_tile(tile, coverage);
@@ -43,7 +43,9 @@ class Replay {
 
  private:
   // sum_j exp(s_ij - logsumexp_i)
-  Tensor total_of(const Tile& rows, Index columns, const Tensor& logsumexp) const {
+  Tensor total_of(const Tile& rows, Index columns, int n_logsumexp) const {
+    const Tensor logsumexp = results_.part(saved_[n_logsumexp], n_logsumexp, rows);
+    const Tensor remainder = results_.part(saved_[n_logsumexp + 1], n_logsumexp + 1, rows);
     Tensor total = at::zeros(logsumexp.sizes(), logsumexp.options().dtype(at::kDouble));
     for_each_column_tile(rows, columns, [&](const Tile& tile) {
       const Coverage coverage = coverage_of(operands_, tile);
@@ -51,7 +53,7 @@ class Replay {
       const Aligned aligned = operands_.align(tile);
       const Tensor keep = coverage == Coverage::kFull ? Tensor() : keep_of(operands_, aligned);
       const ScoreTile scores(call_, evaluate(call_, aligned, keep, {}), keep);
-      total.add_(softmax_weights(scores, logsumexp, Tensor()).sum(-1));
+      total.add_(softmax_weights(scores, logsumexp, remainder, Tensor()).sum(-1));
     });
     return total.masked_fill_(total.eq(0), 1).to(logsumexp.scalar_type());
   }

@@ -8,9 +8,9 @@
 namespace torchpairwise::aten {
 namespace {
 
-bool is_index(const std::string& word) { return word.find('#') != std::string::npos; }
+bool is_index(const std::string& word) { return word.find_first_of("#%") != std::string::npos; }
 
-std::string letters_of(const std::string& word) { return word.substr(0, word.find_first_of("#!")); }
+std::string letters_of(const std::string& word) { return word.substr(0, word.find_first_of("#!%")); }
 
 Index size_of(char letter, const Operands& operands) {
   switch (letter) {

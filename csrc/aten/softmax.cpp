@@ -50,9 +50,10 @@ Normalised normalise(const ScoreTile& tile) {
 
 }  // namespace
 
-Tensor softmax_weights(const ScoreTile& tile, const Tensor& logsumexp, const Tensor& total) {
+Tensor softmax_weights(const ScoreTile& tile, const Tensor& logsumexp, const Tensor& remainder, const Tensor& total) {
   const Tensor infinite = logsumexp.isinf().unsqueeze(-1);
-  const Tensor weights = (tile.filled(-kInfinity) - logsumexp.unsqueeze(-1)).exp_().masked_fill_(infinite, 0);
+  const Tensor shifted = (tile.filled(-kInfinity) - logsumexp.unsqueeze(-1)).sub_(remainder.unsqueeze(-1));
+  const Tensor weights = shifted.exp_().masked_fill_(infinite, 0);
   return total.defined() ? weights / total.unsqueeze(-1) : weights;
 }
 
@@ -76,11 +77,17 @@ State LogSumExp::merge(const State& a, const State& b, const Call&) {
   const Tensor maximum = at::maximum(a[0], b[0]), a_factor = factor_of(a[0], maximum), b_factor = factor_of(b[0], maximum);
   return {maximum, a[1] * a_factor + b[1] * b_factor};
 }
-std::vector<Tensor> LogSumExp::finish(const State& state, const Rows&) { return {state[1].log() + shift_of(state[0])}; }
-Cotangent LogSumExp::cotangent(const ScoreTile& tile, const ResultGradients& x) {
-  return {softmax_weights(tile, x.saved[0], x.total) * x.gradients[0].unsqueeze(-1), Tensor()};
+std::vector<Tensor> LogSumExp::finish(const State& state, const Rows& rows) {
+  const Tensor exact = state[1].log() + shift_of(state[0]), rounded = exact.to(rows.options.dtype());
+  return {rounded, (exact - rounded).masked_fill_(rounded.isinf(), 0)};
 }
-std::vector<Tensor> LogSumExp::whole(const ScoreTile& tile) { return {normalise(tile).logsumexp}; }
+Cotangent LogSumExp::cotangent(const ScoreTile& tile, const ResultGradients& x) {
+  return {softmax_weights(tile, x.saved[0], x.saved[1], x.total) * x.gradients[0].unsqueeze(-1), Tensor()};
+}
+std::vector<Tensor> LogSumExp::whole(const ScoreTile& tile) {
+  const Tensor logsumexp = normalise(tile).logsumexp;
+  return {logsumexp, at::zeros_like(logsumexp.detach())};
+}
 
 State SoftmaxMatmul::neutral(const Rows& rows) {
   State state = LogSumExp::neutral(rows);
@@ -100,13 +107,14 @@ State SoftmaxMatmul::merge(const State& a, const State& b, const Call&) {
   return {maximum, a[1] * a_factor + b[1] * b_factor, a[2] * a_factor.unsqueeze(-1) + b[2] * b_factor.unsqueeze(-1)};
 }
 // A row without a kept pair, or with scores of -inf only, is 0.
-std::vector<Tensor> SoftmaxMatmul::finish(const State& state, const Rows&) {
+std::vector<Tensor> SoftmaxMatmul::finish(const State& state, const Rows& rows) {
   const Tensor inverse = state[1].reciprocal().masked_fill_(state[1].eq(0), 0);
-  return {state[2] * inverse.unsqueeze(-1), state[1].log() + shift_of(state[0])};
+  const std::vector<Tensor> logsumexp = LogSumExp::finish(state, rows);
+  return {state[2] * inverse.unsqueeze(-1), logsumexp[0], logsumexp[1]};
 }
 // G_j = P_j (gradient . V_j - gradient . output + gradient of the logsumexp)
 Cotangent SoftmaxMatmul::cotangent(const ScoreTile& tile, const ResultGradients& x) {
-  const Tensor weights = softmax_weights(tile, x.saved[1], x.total);
+  const Tensor weights = softmax_weights(tile, x.saved[1], x.saved[2], x.total);
   Tensor inner;
   if (x.gradients[0].defined()) inner = product(x.gradients[0], tile.values.mT()) - (x.gradients[0] * x.saved[0]).sum(-1, true);
   if (x.gradients[1].defined()) inner = inner.defined() ? inner + x.gradients[1].unsqueeze(-1) : x.gradients[1].unsqueeze(-1);
@@ -116,7 +124,8 @@ std::vector<Tensor> SoftmaxMatmul::whole(const ScoreTile& tile) {
   const Normalised x = normalise(tile);
   const Tensor output = masked_product(x.weights, tile.values, tile.keep, tile.finite) / x.sum.unsqueeze(-1);
   const Tensor undefined = x.logsumexp.detach().eq(kInfinity).unsqueeze(-1);  // a score of +inf: inf / inf
-  return {at::where(undefined, number_like(std::numeric_limits<double>::quiet_NaN(), output), output), x.logsumexp};
+  return {at::where(undefined, number_like(std::numeric_limits<double>::quiet_NaN(), output), output), x.logsumexp,
+          at::zeros_like(x.logsumexp.detach())};
 }
 
 }  // namespace torchpairwise::aten

@@ -28,8 +28,8 @@ struct SoftmaxMatmul {
   static std::vector<Tensor> whole(const ScoreTile& tile);
 };
 
-// P_j = exp(s_j - logsumexp), divided by `total` where it is defined. A row whose logsumexp is infinite has no weights.
-Tensor softmax_weights(const ScoreTile& tile, const Tensor& logsumexp, const Tensor& total);
+// P_j = exp(s_j - logsumexp - remainder), divided by `total` where it is defined. A row whose logsumexp is infinite has no weights.
+Tensor softmax_weights(const ScoreTile& tile, const Tensor& logsumexp, const Tensor& remainder, const Tensor& total);
 
 // True if exp(s_j - logsumexp) is so far from the weights, because of the rounding of a large logsumexp, that their sum must be taken.
 bool needs_totals(const Tensor& logsumexp);

@@ -61,6 +61,14 @@ TensorTile plan_pairs(const Operands& operands, Index k, bool replay) {
   return tensor_tile(shape);
 }
 
+Index plan_recorded_rows(const Operands& operands) {
+  constexpr Index kOfConsumer = 24, kOfStep = 8;  // tensors alive at the deepest point of two derivatives, as measured
+  const Index steps = static_cast<Index>(operands.call().program->steps().size());
+  const TensorShape shape = shape_of(operands, kOfConsumer + kOfStep * steps);
+  const Index pairs = kRecordedBytes / shape.bytes_per_pair;
+  return std::max<Index>(1, pairs / std::max<Index>(1, shape.n_columns * shape.n_batches));
+}
+
 void for_each_row_tile(const Operands& operands, const TensorTile& plan, Index n_rows, const std::function<void(const Tile&)>& visit) {
   for (const Box& box : boxes(operands.batch(), plan.batches)) {
     Tile tile = operands.whole();

@@ -12,6 +12,9 @@ TensorTile plan_forward(const Operands& operands);
 TensorTile plan_replay(const Operands& operands);
 TensorTile plan_pairs(const Operands& operands, Index k, bool replay);
 
+// Rows that a recorded evaluation against all columns, differentiated twice, takes at a time.
+Index plan_recorded_rows(const Operands& operands);
+
 // Calls `visit` for every box of batch entries and range of `plan.rows` rows; the tile has all columns.
 void for_each_row_tile(const Operands& operands, const TensorTile& plan, Index n_rows, const std::function<void(const Tile&)>& visit);
 

@@ -13,6 +13,9 @@ inline bool in_transform() {
   return c10::impl::tls_local_dispatch_key_set().included_.has_any(transforms);
 }
 
+// No value of `x` can be read on the host: a transform is active, or it is a tracer's tensor without numbers.
+inline bool is_unreadable(const at::Tensor& x) { return in_transform() || x.unsafeGetTensorImpl()->is_python_dispatch() || x.is_meta(); }
+
 inline bool has_tangent(const at::Tensor& x) { return x.defined() && x._fw_grad(/*level=*/0).defined(); }
 
 // Records operations although the caller runs below autograd, as the kernel of an operation does.

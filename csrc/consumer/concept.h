@@ -31,6 +31,7 @@ struct Options {
   Index n_values = 0;  // C
   Index k = 0;
   bool largest = false;
+  double low = 0, high = 0;
 };
 
 // Scores of a few rows and one tile of columns. Entries from n_columns to width hold the neutral value, as excluded pairs do.
@@ -47,8 +48,8 @@ struct Strip {
 
 // Where the results of the call go: entry (row, c) of result n is data[n][row * stride[n][0] + c * stride[n][1]].
 struct Outputs {
-  void* data[2] = {nullptr, nullptr};
-  Index stride[2][2] = {};
+  void* data[kMaxResults] = {};
+  Index stride[kMaxResults][2] = {};
 
   template <class T>
   TP_HD T& at(int result, Index row, Index column = 0) const {
@@ -65,11 +66,10 @@ struct IgnoresExcluded {
 // What a row of replay knows.
 template <class T>
 struct RowGradient {
-  T gradient = T(0);                 // of a result without value columns
-  T gradient_logsumexp = T(0);       // softmax_matmul's second result
-  T saved = T(0);                    // logsumexp or count
-  T delta = T(0);                    // sum_c gradient_c output_c of softmax_matmul
-  const T* value_product = nullptr;  // [width]: sum_c gradient_c V_jc
+  T gradient[kMaxResults] = {};      // by result: 0 where there is none, and of results with value columns
+  T saved[kMaxResults] = {};         // by result, likewise
+  T delta = T(0);                    // with values: sum_c gradient_c result_c of result 0, where it is saved
+  const T* value_product = nullptr;  // with values: [width], sum_c gradient_c V_jc
 };
 
 }  // namespace torchpairwise::consumer::TP_ISA

@@ -3,6 +3,8 @@
 
 namespace torchpairwise {
 
+inline constexpr int kMaxResults = 3;
+
 struct ConsumerInfo {
   const char* name;
   const char* formula;
@@ -10,9 +12,9 @@ struct ConsumerInfo {
   const char* arguments;
   const char* returns;
   // One word a result: its sizes after the batch dimensions (N rows, M columns, C value columns, k, P = min(N, M)); then # where it holds
-  // indices (int64), ! where it is another number without gradient.
+  // indices (int64), % where it holds counts (int64), ! where it is another number without gradient.
   const char* results;
-  // The numbers of the results that backward reads.
+  // The numbers of the results that backward reads. Where values are taken, result 0 has the value columns and the others are vectors.
   const char* saved;
   bool takes_values;  // has V [*batch, M, C]
   bool differentiable;
@@ -24,15 +26,17 @@ inline constexpr ConsumerInfo kSumInfo{"sum", "sum_j s_ij", "int dim", "Tensor",
 // The second result is the number of kept pairs of each row.
 inline constexpr ConsumerInfo kMeanInfo{"mean", "sum_j s_ij / #kept_i", "int dim", "(Tensor mean, Tensor count)", "N N!", "1", false, true,
                                         ""};
-inline constexpr ConsumerInfo kLogSumExpInfo{"logsumexp", "log sum_j exp(s_ij)", "int dim", "Tensor", "N", "0", false, true, "-inf"};
+// `remainder` is what rounding took from the logsumexp: backward needs weights that sum to 1 where it is large.
+inline constexpr ConsumerInfo kLogSumExpInfo{
+    "logsumexp", "log sum_j exp(s_ij)", "int dim", "(Tensor logsumexp, Tensor remainder)", "N N!", "01", false, true, "-inf"};
 inline constexpr ConsumerInfo kMatmulInfo{"matmul", "sum_j s_ij V_jc", "Tensor values, int dim", "Tensor", "NC", "", true, true, "0"};
-// The second result is the row's logsumexp; both carry gradients.
+// The second result is the row's logsumexp; both carry gradients. The third is its remainder.
 inline constexpr ConsumerInfo kSoftmaxMatmulInfo{"softmax_matmul",
                                                  "sum_j softmax_j(s_ij) V_jc",
                                                  "Tensor values, int dim",
-                                                 "(Tensor output, Tensor logsumexp)",
-                                                 "NC N",
-                                                 "01",
+                                                 "(Tensor output, Tensor logsumexp, Tensor remainder)",
+                                                 "NC N N!",
+                                                 "012",
                                                  true,
                                                  true,
                                                  "0"};
@@ -49,10 +53,19 @@ inline constexpr ConsumerInfo kTopkInfo{"topk",
                                         false,
                                         true,
                                         ""};
+inline constexpr ConsumerInfo kHistogramInfo{"histogram",
+                                             "#{j : e_b <= s_ij < e_b+1} for k bins with edges e_b from low to high",
+                                             "int k, int dim, float low, float high",
+                                             "Tensor",
+                                             "Nk%",
+                                             "",
+                                             false,
+                                             false,
+                                             "0"};
 inline constexpr ConsumerInfo kDiagonalInfo{"diagonal", "s_ii", "", "Tensor", "P", "", false, true, "[0]"};
 inline constexpr ConsumerInfo kDenseInfo{"dense", "s_ij", "float fill", "Tensor", "NM", "", false, true, "[N, M]"};
 
-inline constexpr const ConsumerInfo* kConsumers[] = {&kSumInfo, &kMeanInfo, &kLogSumExpInfo, &kMatmulInfo,   &kSoftmaxMatmulInfo,
-                                                     &kMinInfo, &kMaxInfo,  &kTopkInfo,      &kDiagonalInfo, &kDenseInfo};
+inline constexpr const ConsumerInfo* kConsumers[] = {&kSumInfo, &kMeanInfo, &kLogSumExpInfo, &kMatmulInfo,   &kSoftmaxMatmulInfo, &kMinInfo,
+                                                     &kMaxInfo, &kTopkInfo, &kHistogramInfo, &kDiagonalInfo, &kDenseInfo};
 
 }  // namespace torchpairwise

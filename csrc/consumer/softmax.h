@@ -51,18 +51,22 @@ TP_HD double softmax_update(SoftmaxState<T>* state, T* scores, Index width) {
   return factor;
 }
 
+// Writes the logsumexp as result n, and what rounding took from it as result n + 1.
 template <class T>
-TP_HD T logsumexp_of(const SoftmaxState<T>& state) {
-  return static_cast<T>(std::log(state.sum) + static_cast<double>(softmax_shift(state.maximum)));
+TP_HD void write_logsumexp(const SoftmaxState<T>& state, Index row, int n, const Outputs& outputs) {
+  const double exact = std::log(state.sum) + static_cast<double>(softmax_shift(state.maximum));
+  const T rounded = static_cast<T>(exact);
+  outputs.at<T>(n, row) = rounded;
+  outputs.at<T>(n + 1, row) = math::absolute(rounded) == math::kInfinity<T> ? T(0) : static_cast<T>(exact - static_cast<double>(rounded));
 }
 
-// P_j = exp(s_j - logsumexp); a row whose logsumexp is infinite has no gradient.
+// P_j = exp(s_j - logsumexp - remainder); a row whose logsumexp is infinite has no gradient.
 template <class T>
-TP_HD bool softmax_weights(const Strip<T>& strip, Index row, T logsumexp, T* weights) {
+TP_HD bool softmax_weights(const Strip<T>& strip, Index row, T logsumexp, T remainder, T* weights) {
   const bool finite = math::absolute(logsumexp) != math::kInfinity<T>;
   const T* scores = strip.row(row);
   if (finite)
-    for (Index j = 0; j < strip.width; ++j) weights[j] = math::exp(scores[j] - logsumexp);
+    for (Index j = 0; j < strip.width; ++j) weights[j] = math::exp((scores[j] - logsumexp) - remainder);
   else
     for (Index j = 0; j < strip.width; ++j) weights[j] = T(0);
   return finite;
@@ -85,12 +89,10 @@ struct LogSumExp : IgnoresExcluded {
     softmax_raise(&other, into->maximum);
     into->sum += other.sum;
   }
-  static void finish(const State* state, Index row, const Outputs& outputs, const Options&) {
-    outputs.at<T>(0, row) = logsumexp_of(*state);
-  }
+  static void finish(const State* state, Index row, const Outputs& outputs, const Options&) { write_logsumexp(*state, row, 0, outputs); }
   static void cotangent(const Strip<T>& strip, Index row, const RowGradient<T>& x, T* gradient) {
-    if (softmax_weights(strip, row, x.saved, gradient))
-      for (Index j = 0; j < strip.width; ++j) gradient[j] *= x.gradient;
+    if (softmax_weights(strip, row, x.saved[0], x.saved[1], gradient))
+      for (Index j = 0; j < strip.width; ++j) gradient[j] *= x.gradient[0];
   }
 };
 
@@ -135,13 +137,13 @@ struct SoftmaxMatmul : IgnoresExcluded {
     const double sum = state->softmax.sum;
     const double inverse = sum == 0 ? 0.0 : 1.0 / sum;
     for (Index c = 0; c < options.n_values; ++c) outputs.at<T>(0, row, c) = static_cast<T>(state->sums()[c] * inverse);
-    outputs.at<T>(1, row) = logsumexp_of(state->softmax);
+    write_logsumexp(state->softmax, row, 1, outputs);
   }
   // The strip's scores become the weights P (for the gradient of V); G_j = P_j (gradient . V_j - delta + gradient_logsumexp).
   static void cotangent(const Strip<T>& strip, Index row, const RowGradient<T>& x, T* gradient) {
     T* weights = strip.row(row);
-    softmax_weights(strip, row, x.saved, weights);
-    const T shift = x.gradient_logsumexp - x.delta;
+    softmax_weights(strip, row, x.saved[1], x.saved[2], weights);
+    const T shift = x.gradient[1] - x.delta;
     for (Index j = 0; j < strip.width; ++j) gradient[j] = weights[j] * (x.value_product[j] + shift);
   }
 };

@@ -27,7 +27,7 @@ struct Sum : IgnoresExcluded {
     outputs.at<T>(0, row) = static_cast<T>(state->sum);
   }
   static void cotangent(const Strip<T>& strip, Index, const RowGradient<T>& x, T* gradient) {
-    for (Index j = 0; j < strip.width; ++j) gradient[j] = x.gradient;
+    for (Index j = 0; j < strip.width; ++j) gradient[j] = x.gradient[0];
   }
 };
 
@@ -64,7 +64,7 @@ struct Mean : IgnoresExcluded {
     outputs.at<T>(1, row) = static_cast<T>(state->count);
   }
   static void cotangent(const Strip<T>& strip, Index, const RowGradient<T>& x, T* gradient) {
-    const T share = x.gradient / x.saved;
+    const T share = x.gradient[0] / x.saved[1];
     for (Index j = 0; j < strip.width; ++j) gradient[j] = share;
   }
 };

@@ -41,8 +41,8 @@ class Expression {
     for (int n = 0; n < problem.n_steps; ++n) {
       const Step& step = problem.steps[n];
       StepMemory<T>& memory = steps_[n];
-      if (step.kind == StepKind::kSource) {
-        take_source(step, memory, n, tile, arena);
+      if (step.kind == StepKind::kSource || step.kind == StepKind::kTable) {
+        if (step.kind == StepKind::kSource) take_source(step, memory, n, tile, arena);
         stack[top++] = n;
       } else if (step.kind == StepKind::kNode) {
         memory.input[0] = stack[top - 1];
@@ -58,14 +58,20 @@ class Expression {
       memory.scores = buffer;
     }
     if (keep_all) spare_ = arena.take<T>(kTileRows * stride_);
-    keep_ = arena.take<unsigned char>(kTileRows * stride_ * (mask_depth() > 0 ? mask_depth() : 1));
+    for (int mask = 0; mask < problem.n_masks; ++mask) {
+      const int depth = mask_depth(mask);
+      keep_[mask] = arena.take<unsigned char>(kTileRows * stride_ * (depth > 0 ? depth : 1));
+    }
   }
 
   Index stride() const { return stride_; }
+  Index n_evaluated() const { return n_evaluated_; }  // pairs, so far
   const Problem& problem() const { return problem_; }
   StepMemory<T>& step(int n) { return steps_[n]; }
   T* result() { return steps_[problem_.n_steps - 1].scores; }
-  const unsigned char* keep() const { return keep_; }
+  const unsigned char* keep() const { return keep_[0]; }
+  // Of the last strip evaluated: 1 where the select takes its first score.
+  const unsigned char* choice(const Step& select) const { return keep_[select.id]; }
   T* spare() { return spare_; }  // one more strip, with keep_all
 
   void pack_columns(Index first, Index count, Index width) {
@@ -80,12 +86,17 @@ class Expression {
 
   // Scores of the strip into result(); and every step's own if keep_all.
   void evaluate(const StripPlace& place) {
+    n_evaluated_ += place.n_rows * place.n_columns;
     for (int n = 0; n < problem_.n_steps; ++n) {
       const Step& step = problem_.steps[n];
       if (step.kind == StepKind::kSource)
         SourceList::visit(step.id, [&]<class Source>() { evaluate_source<Source>(n, place); });
       else if (step.kind == StepKind::kJoin)
         JoinList::visit(step.id, [&]<class Join>() { evaluate_join<Join>(n, place); });
+      else if (step.kind == StepKind::kTable)
+        TableList::visit(step.id, [&]<class Table>() { evaluate_table<Table>(n, place); });
+      else if (step.kind == StepKind::kSelect)
+        evaluate_select(n, place);
       else
         NodeList::visit(step.id, [&]<class Node>() { evaluate_node<Node>(n, place); });
     }
@@ -93,11 +104,12 @@ class Expression {
 
   // What the masks say about a block of pairs.
   Coverage classify(Index first_row, Index n_rows, Index first_column, Index n_columns) const {
-    if (problem_.n_mask_steps == 0) return Coverage::kFull;
+    const MaskSteps& mask = problem_.masks[0];
+    if (mask.n_steps == 0) return Coverage::kFull;
     Coverage stack[kMaxMaskSteps];
     int top = 0;
-    for (int n = 0; n < problem_.n_mask_steps; ++n) {
-      const MaskStep& step = problem_.mask_steps[n];
+    for (int n = 0; n < mask.n_steps; ++n) {
+      const MaskStep& step = mask.steps[n];
       if (step.kind == MaskKind::kRule) {
         const MaskArgument argument = mask_argument(step);
         MaskList::visit(step.id, [&]<class Rule>() {
@@ -122,11 +134,11 @@ class Expression {
   // keep() for the strip: 1 where the pair is kept and is not padding. Returns false when that is everywhere.
   bool fill_keep(const StripPlace& place, Coverage coverage) {
     if (coverage == Coverage::kFull && place.n_columns == place.width) return false;
-    unsigned char* keep = keep_;
+    unsigned char* keep = keep_[0];
     if (coverage == Coverage::kFull) {
       for (Index r = 0; r < kTileRows; ++r) fill(keep + r * stride_, 1, place.width);
     } else {
-      evaluate_masks(place);
+      evaluate_mask(0, place);
     }
     for (Index r = 0; r < kTileRows; ++r) fill(keep + r * stride_ + place.n_columns, 0, place.width - place.n_columns);
     return true;
@@ -139,6 +151,30 @@ class Expression {
     const T* data = static_cast<const T*>(operand.data);
     return argument_letter(step) == 'r' ? data[i * operand.stride[0]] : data[0];
   }
+  TableArgument table_argument(const Step& step) const {
+    TableArgument argument;
+    for (int k = 0; k < 2; ++k)
+      if (step.constant[k] >= 0) argument.constant[k] = problem_.constants[step.constant[k]];
+    const Operand& first = problem_.operands[step.slot[1]];
+    argument.rows = static_cast<const std::int64_t*>(first.data);
+    argument.row_stride = first.stride[0];
+    if (step.slot[2] < 0) {
+      argument.column_stride = first.stride[1];
+    } else {
+      const Operand& second = problem_.operands[step.slot[2]];
+      argument.columns = static_cast<const std::int64_t*>(second.data);
+      argument.column_stride = second.stride[0];
+    }
+    return argument;
+  }
+  // The entry that pair (i, j) of the sweep looks up; -1 for none.
+  template <class Table>
+  static Index table_index(const TableArgument& argument, const Step& step, Index i, Index j, Index size) {
+    const bool turned = step.swapped && step.slot[2] >= 0;  // stored indices come turned already
+    const Index index = turned ? Table::index(argument, j, i) : Table::index(argument, i, j);
+    return index < size ? index : Index(-1);
+  }
+
   // The second argument, which is always a number.
   T second_argument(const Step& step) const {
     const int index = step.slot[0] < 0 ? step.constant[1] : step.constant[0];
@@ -228,6 +264,36 @@ class Expression {
     }
   }
 
+  template <class Table>
+  void evaluate_table(int n, const StripPlace& place) {
+    const Step& step = problem_.steps[n];
+    const Operand& table = problem_.operands[step.slot[0]];
+    const TableArgument argument = table_argument(step);
+    const T* entries = static_cast<const T*>(table.data);
+    for (Index r = 0; r < kTileRows; ++r) {
+      T* to = steps_[n].scores + r * stride_;
+      const Index n_columns = r < place.n_rows ? place.n_columns : 0;
+      for (Index j = 0; j < n_columns; ++j) {
+        const Index index = table_index<Table>(argument, step, place.first_row + r, place.first_column + j, table.size[0]);
+        to[j] = index < 0 ? T(0) : entries[index * table.stride[0]];
+      }
+      for (Index j = n_columns; j < place.width; ++j) to[j] = T(0);
+    }
+  }
+
+  void evaluate_select(int n, const StripPlace& place) {
+    const Step& step = problem_.steps[n];
+    StepMemory<T>& memory = steps_[n];
+    evaluate_mask(step.id, place);
+    for (Index r = 0; r < place.n_rows; ++r) {
+      const T *first = steps_[memory.input[0]].scores + r * stride_, *second = steps_[memory.input[1]].scores + r * stride_;
+      const unsigned char* choice = keep_[step.id] + r * stride_;
+      for (Index j = place.n_columns; j < place.width; ++j) keep_[step.id][r * stride_ + j] = 1;
+      T* to = memory.scores + r * stride_;
+      for (Index j = 0; j < place.width; ++j) to[j] = choice[j] ? first[j] : second[j];
+    }
+  }
+
   MaskArgument mask_argument(const MaskStep& step) const {
     MaskArgument argument;
     argument.n_rows = problem_.masks_transposed ? problem_.n_columns : problem_.n_rows;
@@ -245,10 +311,10 @@ class Expression {
     return argument;
   }
 
-  int mask_depth() const {
+  int mask_depth(int mask) const {
     int depth = 0, most = 0;
-    for (int n = 0; n < problem_.n_mask_steps; ++n) {
-      const MaskKind kind = problem_.mask_steps[n].kind;
+    for (int n = 0; n < problem_.masks[mask].n_steps; ++n) {
+      const MaskKind kind = problem_.masks[mask].steps[n].kind;
       depth += kind == MaskKind::kRule ? 1 : (kind == MaskKind::kNot ? 0 : -1);
       most = depth > most ? depth : most;
     }
@@ -259,13 +325,13 @@ class Expression {
     for (Index k = 0; k < count; ++k) to[k] = value;
   }
 
-  // keep_ holds a stack of planes; the first ends up as the answer.
-  void evaluate_masks(const StripPlace& place) {
+  // keep_[mask] holds a stack of planes; the first ends up as the answer.
+  void evaluate_mask(int mask, const StripPlace& place) {
     const Index plane = kTileRows * stride_;
     Index top = 0;
-    for (int n = 0; n < problem_.n_mask_steps; ++n) {
-      const MaskStep& step = problem_.mask_steps[n];
-      unsigned char* out = keep_ + top * plane;
+    for (int n = 0; n < problem_.masks[mask].n_steps; ++n) {
+      const MaskStep& step = problem_.masks[mask].steps[n];
+      unsigned char* out = keep_[mask] + top * plane;
       if (step.kind == MaskKind::kRule) {
         const MaskArgument argument = mask_argument(step);
         const bool transposed = problem_.masks_transposed;
@@ -292,10 +358,10 @@ class Expression {
   }
 
   const Problem& problem_;
-  Index stride_ = 0;
+  Index stride_ = 0, n_evaluated_ = 0;
   StepMemory<T> steps_[kMaxSteps];
   T* spare_ = nullptr;
-  unsigned char* keep_ = nullptr;
+  unsigned char* keep_[kMaxMasks] = {};
 };
 
 }  // namespace torchpairwise::cpu::TP_ISA

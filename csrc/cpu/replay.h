@@ -103,6 +103,8 @@ class ReplayPass {
     flush_rows(row_end - row_begin);
   }
 
+  Index n_evaluated() const { return expression_.n_evaluated(); }
+
  private:
   bool wants(const Result& result) const { return result.data != nullptr; }
 
@@ -190,7 +192,8 @@ class ReplayPass {
     if (partial) fill_excluded(weights, keep_, stride, place.n_rows, place.width, Consumer::neutral(options));
     if (n_values_ > 0) multiply_values(place);
     T* gradient = gradients_[0];
-    for (Index r = 0; r < place.n_rows; ++r) Consumer::cotangent(scores, r, row_gradient(place.first_row + r, r), gradient + r * stride);
+    for (Index r = 0; r < place.n_rows; ++r)
+      Consumer::cotangent(scores, r, row_gradient(place.first_row + r, r, Consumer::kInfo.takes_values), gradient + r * stride);
     for (Index r = place.n_rows; r < kTileRows; ++r)
       for (Index j = 0; j < place.width; ++j) gradient[r * stride + j] = weights[r * stride + j] = T(0);
     if (value_sums_ != nullptr) pull_values(place, weights);
@@ -202,7 +205,7 @@ class ReplayPass {
     const Index stride = expression_.stride();
     product<T>(n_values_, place.width, kTileRows, gradient_panel_.panels, kTileRows, 1, weights, stride, value_sums_, tile_);
     if (gradient_panel_.n_bad == 0) return;
-    const Operand& from = replay_.gradient;
+    const Operand& from = replay_.gradients[0];
     for (Index r = 0; r < place.n_rows; ++r)
       for (Index c = 0; c < n_values_ && gradient_panel_.bad[r]; ++c) {
         const T g = static_cast<const T*>(from.data)[(place.first_row + r) * from.stride[0] + c * from.stride[1]];
@@ -222,10 +225,10 @@ class ReplayPass {
 
   // value_product_[r][j] = sum_c gradient_rc V_jc
   void multiply_values(const StripPlace& place) {
-    pack<T, kTileRows>(replay_.gradient, place.first_row, place.n_rows, kTileRows, nullptr, gradient_panel_);
+    pack<T, kTileRows>(replay_.gradients[0], place.first_row, place.n_rows, kTileRows, nullptr, gradient_panel_);
     score_strip<T, Linear>(gradient_panel_.panels, value_panels_.panels, n_values_, place.width, value_product_, expression_.stride());
     if (value_panels_.n_bad + gradient_panel_.n_bad == 0) return;
-    const Operand &g = replay_.gradient, &v = problem_.values;
+    const Operand &g = replay_.gradients[0], &v = problem_.values;
     for (Index r = 0; r < place.n_rows; ++r)
       for (Index j = 0; j < place.n_columns; ++j) {
         if (!(value_panels_.bad[j] | gradient_panel_.bad[r])) continue;
@@ -235,25 +238,23 @@ class ReplayPass {
       }
   }
 
-  consumers::RowGradient<T> row_gradient(Index i, Index r) const {
+  consumers::RowGradient<T> row_gradient(Index i, Index r, bool takes_values) const {
     const auto at = [&](const Operand& x, Index c = 0) {
       return x.data == nullptr ? T(0) : static_cast<const T*>(x.data)[i * x.stride[0] + c * x.stride[1]];
     };
     consumers::RowGradient<T> x;
-    x.saved = at(replay_.saved);
-    if (n_values_ == 0 && !takes_values()) {
-      x.gradient = at(replay_.gradient);
-      return x;
+    for (int n = takes_values ? 1 : 0; n < kMaxResults; ++n) {
+      x.gradient[n] = at(replay_.gradients[n]);
+      x.saved[n] = at(replay_.saved[n]);
     }
-    x.gradient_logsumexp = at(replay_.gradient_logsumexp);
+    if (!takes_values) return x;
     x.value_product = value_product_ + r * expression_.stride();
-    if (replay_.output.data == nullptr) return x;
+    if (replay_.saved[0].data == nullptr) return x;
     double delta = 0;
-    for (Index c = 0; c < n_values_; ++c) delta += static_cast<double>(at(replay_.gradient, c)) * at(replay_.output, c);
+    for (Index c = 0; c < n_values_; ++c) delta += static_cast<double>(at(replay_.gradients[0], c)) * at(replay_.saved[0], c);
     x.delta = static_cast<T>(delta);
     return x;
   }
-  bool takes_values() const { return problem_.consumer == ConsumerId::kMatmul || problem_.consumer == ConsumerId::kSoftmaxMatmul; }
 
   // From the gradient of the expression to those of its operands, last step first. gradients_[level] belongs to the score at that height
   // of the stack.
@@ -264,6 +265,13 @@ class ReplayPass {
       if (step.kind == StepKind::kJoin) {
         JoinList::visit(step.id, [&]<class Join>() { backward_join<Join>(n, place, level); });
         ++level;
+      } else if (step.kind == StepKind::kSelect) {
+        backward_select(step, place, level);
+        ++level;
+      } else if (step.kind == StepKind::kTable) {
+        if (replay_.tables[step.slot[0]] != nullptr)
+          TableList::visit(step.id, [&]<class Table>() { pull_table<Table>(step, place, gradients_[level]); });
+        --level;
       } else if (step.kind == StepKind::kNode) {
         NodeList::visit(step.id, [&]<class Node>() { backward_node<Node>(n, place, gradients_[level]); });
       } else {
@@ -292,6 +300,31 @@ class ReplayPass {
         first[j] = some ? g * Join::derivative_first(s[j], t[j]) : T(0);
       }
     }
+  }
+
+  // Each pair's gradient goes to the score that it was taken from.
+  void backward_select(const Step& step, const StripPlace& place, int level) {
+    const unsigned char* choice = expression_.choice(step);
+    const Index stride = expression_.stride();
+    for (Index r = 0; r < kTileRows; ++r)
+      for (Index k = r * stride; k < r * stride + place.width; ++k) {
+        const T g = r < place.n_rows ? gradients_[level][k] : T(0);
+        gradients_[level + 1][k] = choice[k] ? T(0) : g;
+        gradients_[level][k] = choice[k] ? g : T(0);
+      }
+  }
+
+  template <class Table>
+  void pull_table(const Step& step, const StripPlace& place, T* gradient) {
+    clear_excluded(place, gradient);
+    const TableArgument argument = expression_.table_argument(step);
+    const Index size = problem_.operands[step.slot[0]].size[0];
+    double* sums = replay_.tables[step.slot[0]];
+    for (Index r = 0; r < place.n_rows; ++r)
+      for (Index j = 0; j < place.n_columns; ++j) {
+        const Index index = Expression<T>::template table_index<Table>(argument, step, place.first_row + r, place.first_column + j, size);
+        if (index >= 0) sums[index] += gradient[r * expression_.stride() + j];
+      }
   }
 
   template <class Node>
@@ -452,14 +485,15 @@ Index replay_workspace(const Problem& problem, const Replay& replay) {
 }
 
 template <class T>
-void replay(const Problem& problem, const Replay& replay, Index row_begin, Index row_end, Index column_begin, Index column_end,
-            void* workspace) {
+Index replay(const Problem& problem, const Replay& replay, Index row_begin, Index row_end, Index column_begin, Index column_end,
+             void* workspace) {
   Arena arena(workspace);
   ReplayPass<T> pass(problem, replay, arena);
   visit_consumer<T>(problem, [&]<class Consumer>() {
     for (Index i = row_begin; i < row_end; i += problem.tiles.block_rows)
       pass.template run<Consumer>(i, least(i + problem.tiles.block_rows, row_end), column_begin, column_end);
   });
+  return pass.n_evaluated();
 }
 
 }  // namespace torchpairwise::cpu::TP_ISA

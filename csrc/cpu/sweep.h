@@ -9,7 +9,9 @@ namespace torchpairwise::cpu::TP_ISA {
 
 namespace consumers = consumer::TP_ISA;
 
-TP_HD consumers::Options options_of(const Problem& problem) { return {problem.values.size[1], problem.k, problem.largest}; }
+TP_HD consumers::Options options_of(const Problem& problem) {
+  return {problem.values.size[1], problem.k, problem.largest, problem.low, problem.high};
+}
 
 // The values of a tile of columns, V [M, C], packed for weights @ V: [C][width] when C is small, else [width][C padded].
 template <class T>
@@ -95,9 +97,10 @@ void fill_excluded(T* scores, const unsigned char* keep, Index stride, Index n_r
   }
 }
 
+// Returns the number of pairs evaluated.
 template <class T, class Consumer>
-void sweep_rows(const Problem& problem, Index row_begin, Index row_end, Index column_begin, Index column_end, void* state,
-                void* workspace) {
+Index sweep_rows(const Problem& problem, Index row_begin, Index row_end, Index column_begin, Index column_end, void* state,
+                 void* workspace) {
   using State = typename Consumer::State;
   Arena arena(workspace);
   Expression<T> expression(problem, false, arena);
@@ -115,7 +118,7 @@ void sweep_rows(const Problem& problem, Index row_begin, Index row_end, Index co
       continue;
     }
     expression.pack_columns(j, n_columns, width);
-    if (Consumer::kInfo.takes_values) values.pack_rows(j, n_columns, width, problem.n_mask_steps > 0);
+    if (Consumer::kInfo.takes_values) values.pack_rows(j, n_columns, width, problem.masks[0].n_steps > 0);
     for (Index i = row_begin; i < row_end; i += kTileRows) {
       const StripPlace place{i, least(kTileRows, row_end - i), j, n_columns, width};
       const Coverage coverage = expression.classify(i, place.n_rows, j, n_columns);
@@ -133,6 +136,41 @@ void sweep_rows(const Problem& problem, Index row_begin, Index row_end, Index co
       for (Index r = 0; r < place.n_rows; ++r) Consumer::accumulate(state_of(i + r), values.product_row(r), options);
     }
   }
+  return expression.n_evaluated();
+}
+
+// The scores themselves, into `out`; excluded pairs get `fill`. Returns the number of pairs evaluated.
+template <class T>
+Index write_scores(const Problem& problem, Index row_begin, Index row_end, Index column_begin, Index column_end, const Result& out,
+                   double fill, void* workspace) {
+  Arena arena(workspace);
+  Expression<T> expression(problem, false, arena);
+  const Index tile = problem.tiles.tile_columns;
+  const auto place_of = [&](Index i, Index j) { return static_cast<T*>(out.data) + i * out.stride[0] + j * out.stride[1]; };
+  for (Index j = column_begin; j < column_end; j += tile) {
+    const Index n_columns = least(tile, column_end - j), width = round_up(n_columns, kTileColumns<T>);
+    expression.pack_columns(j, n_columns, width);
+    for (Index i = row_begin; i < row_end; i += kTileRows) {
+      const StripPlace place{i, least(kTileRows, row_end - i), j, n_columns, width};
+      const Coverage coverage = expression.classify(i, place.n_rows, j, n_columns);
+      if (coverage != Coverage::kEmpty) expression.evaluate(place);
+      const bool partial = coverage != Coverage::kEmpty && expression.fill_keep(place, coverage);
+      for (Index r = 0; r < place.n_rows; ++r) {
+        T* to = place_of(i + r, j);
+        const T* from = expression.result() + r * expression.stride();
+        const unsigned char* keep = expression.keep() + r * expression.stride();
+        if (coverage != Coverage::kEmpty && !partial && out.stride[1] == 1) {
+          for (Index c = 0; c < n_columns; ++c) to[c] = from[c];
+          continue;
+        }
+        for (Index c = 0; c < n_columns; ++c) {
+          const bool kept = coverage != Coverage::kEmpty && (!partial || keep[c]);
+          to[c * out.stride[1]] = kept ? from[c] : static_cast<T>(fill);
+        }
+      }
+    }
+  }
+  return expression.n_evaluated();
 }
 
 template <class T>
@@ -146,7 +184,12 @@ Index sweep_workspace(const Problem& problem) {
 // Calls f.operator()<Consumer>() for the problem's consumer.
 template <class T, class F>
 void visit_consumer(const Problem& problem, F&& f) {
-  consumers::ConsumerList<T>::visit(static_cast<int>(problem.consumer), f);
+  consumers::ConsumerList<T>::visit(problem.consumer, f);
+}
+
+template <class T>
+int find_consumer(const char* name) {
+  return consumers::ConsumerList<T>::find(name);
 }
 
 template <class T>
@@ -166,9 +209,12 @@ void init(const Problem& problem, Index n_rows, void* state) {
 }
 
 template <class T>
-void sweep(const Problem& problem, Index row_begin, Index row_end, Index column_begin, Index column_end, void* state, void* workspace) {
-  visit_consumer<T>(
-      problem, [&]<class Consumer>() { sweep_rows<T, Consumer>(problem, row_begin, row_end, column_begin, column_end, state, workspace); });
+Index sweep(const Problem& problem, Index row_begin, Index row_end, Index column_begin, Index column_end, void* state, void* workspace) {
+  Index evaluated = 0;
+  visit_consumer<T>(problem, [&]<class Consumer>() {
+    evaluated = sweep_rows<T, Consumer>(problem, row_begin, row_end, column_begin, column_end, state, workspace);
+  });
+  return evaluated;
 }
 
 template <class T>
@@ -186,7 +232,7 @@ void merge(const Problem& problem, Index n_rows, void* into, const void* from) {
 template <class T>
 void finish(const Problem& problem, Index row_begin, Index n_rows, const void* state, const Result* results) {
   consumers::Outputs outputs;
-  for (int n = 0; n < 2; ++n) {
+  for (int n = 0; n < kMaxResults; ++n) {
     outputs.data[n] = results[n].data;
     for (int axis = 0; axis < 2; ++axis) outputs.stride[n][axis] = results[n].stride[axis];
   }

@@ -49,6 +49,21 @@ TP_HD Coverage classify_band(double lower, double upper, Index i0, Index i1, Ind
   return least >= lower && greatest <= upper ? Coverage::kFull : Coverage::kMixed;
 }
 
+struct Range {
+  Index least, greatest;
+};
+
+template <class Label>
+TP_HD Range range_of(Label label, Index begin, Index end) {
+  Range range{label(begin), label(begin)};
+  for (Index i = begin + 1; i < end; ++i) {
+    const Index value = label(i);
+    range.least = value < range.least ? value : range.least;
+    range.greatest = value > range.greatest ? value : range.greatest;
+  }
+  return range;
+}
+
 template <class Flag>
 TP_HD Coverage classify_flags(Flag flag, Index begin, Index end) {
   bool any = false, all = true;
@@ -81,23 +96,53 @@ struct Band {
   }
 };
 
+// The rows and columns of a larger matrix: labels are their places in it.
+struct Between {
+  static constexpr MaskInfo kInfo{"between", "RC##", "-a <= q_j - p_i <= b"};
+  TP_HD static bool keep(const MaskArgument& x, Index i, Index j) {
+    const double difference = double(x.column_label(j) - x.row_label(i));
+    return difference >= -x.constant[0] && difference <= x.constant[1];
+  }
+  TP_HD static Coverage classify(const MaskArgument& x, Index i0, Index i1, Index j0, Index j1) {
+    const detail::Range rows = detail::range_of([&](Index i) { return x.row_label(i); }, i0, i1);
+    const detail::Range columns = detail::range_of([&](Index j) { return x.column_label(j); }, j0, j1);
+    return detail::classify_band(-x.constant[0], x.constant[1], rows.least, rows.greatest + 1, columns.least, columns.greatest + 1);
+  }
+};
+
 struct SameGroup {
   static constexpr MaskInfo kInfo{"same_group", "RC", "a_i == b_j"};
   TP_HD static bool keep(const MaskArgument& x, Index i, Index j) { return x.row_label(i) == x.column_label(j); }
   TP_HD static Coverage classify(const MaskArgument& x, Index i0, Index i1, Index j0, Index j1) {
-    Index row_min = x.row_label(i0), row_max = row_min, column_min = x.column_label(j0), column_max = column_min;
-    for (Index i = i0; i < i1; ++i) {
-      const Index label = x.row_label(i);
-      row_min = label < row_min ? label : row_min;
-      row_max = label > row_max ? label : row_max;
-    }
-    for (Index j = j0; j < j1; ++j) {
-      const Index label = x.column_label(j);
-      column_min = label < column_min ? label : column_min;
-      column_max = label > column_max ? label : column_max;
-    }
-    if (row_max < column_min || column_max < row_min) return Coverage::kEmpty;
-    return row_min == row_max && column_min == column_max ? Coverage::kFull : Coverage::kMixed;
+    const detail::Range rows = detail::range_of([&](Index i) { return x.row_label(i); }, i0, i1);
+    const detail::Range columns = detail::range_of([&](Index j) { return x.column_label(j); }, j0, j1);
+    if (rows.greatest < columns.least || columns.greatest < rows.least) return Coverage::kEmpty;
+    return rows.least == rows.greatest && columns.least == columns.greatest ? Coverage::kFull : Coverage::kMixed;
+  }
+};
+
+struct FirstRows {
+  static constexpr MaskInfo kInfo{"first_rows", "#", "i < a"};
+  TP_HD static bool keep(const MaskArgument& x, Index i, Index) { return double(i) < x.constant[0]; }
+  TP_HD static Coverage classify(const MaskArgument& x, Index i0, Index i1, Index, Index) {
+    return double(i1) <= x.constant[0] ? Coverage::kFull : (double(i0) >= x.constant[0] ? Coverage::kEmpty : Coverage::kMixed);
+  }
+};
+
+struct FirstColumns {
+  static constexpr MaskInfo kInfo{"first_columns", "#", "j < a"};
+  TP_HD static bool keep(const MaskArgument& x, Index, Index j) { return double(j) < x.constant[0]; }
+  TP_HD static Coverage classify(const MaskArgument& x, Index, Index, Index j0, Index j1) {
+    return double(j1) <= x.constant[0] ? Coverage::kFull : (double(j0) >= x.constant[0] ? Coverage::kEmpty : Coverage::kMixed);
+  }
+};
+
+// Every a-th diagonal, the main one among them.
+struct Dilated {
+  static constexpr MaskInfo kInfo{"dilated", "#", "(j - i) mod a == 0"};
+  TP_HD static bool keep(const MaskArgument& x, Index i, Index j) { return (j - i) % static_cast<Index>(x.constant[0]) == 0; }
+  TP_HD static Coverage classify(const MaskArgument& x, Index, Index, Index, Index) {
+    return x.constant[0] == 1 ? Coverage::kFull : Coverage::kMixed;
   }
 };
 

@@ -172,6 +172,156 @@ struct Tanh : NoArgument {
   }
 };
 
+// The derivative at 0, where the value is infinite, is 0.
+struct Rsqrt : NoArgument {
+  static constexpr NodeInfo kInfo{"rsqrt", "", "rsqrt", "1 / sqrt(s)"};
+  template <class T>
+  TP_HD static T forward(T s, T, T) {
+    return T(1) / std::sqrt(s);
+  }
+  template <class T>
+  TP_HD static T derivative(T s, T out, T, T) {
+    return s == T(0) ? T(0) : T(-0.5) * out / s;
+  }
+};
+
+struct Sine : NoArgument {
+  static constexpr NodeInfo kInfo{"sin", "", "sin", "sin(s)"};
+  template <class T>
+  TP_HD static T forward(T s, T, T) {
+    return std::sin(s);
+  }
+  template <class T>
+  TP_HD static T derivative(T s, T, T, T) {
+    return std::cos(s);
+  }
+};
+
+struct Cosine : NoArgument {
+  static constexpr NodeInfo kInfo{"cos", "", "cos", "cos(s)"};
+  template <class T>
+  TP_HD static T forward(T s, T, T) {
+    return std::cos(s);
+  }
+  template <class T>
+  TP_HD static T derivative(T s, T, T, T) {
+    return -std::sin(s);
+  }
+};
+
+// exp of a number <= 0 alone, so that nothing overflows.
+struct Sigmoid : NoArgument {
+  static constexpr NodeInfo kInfo{"sigmoid", "", "sigmoid", "1 / (1 + exp(-s))"};
+  template <class T>
+  TP_HD static T forward(T s, T, T) {
+    const T small = math::exp(-math::absolute(s)), of_negative = small / (T(1) + small);
+    return s < T(0) ? of_negative : T(1) - of_negative;
+  }
+  template <class T>
+  TP_HD static T derivative(T s, T, T, T) {
+    const T small = math::exp(-math::absolute(s)), sum = T(1) + small;
+    return small / (sum * sum);
+  }
+};
+
+struct Softplus : NoArgument {
+  static constexpr NodeInfo kInfo{"softplus", "", "softplus", "log(1 + exp(s))"};
+  template <class T>
+  TP_HD static T forward(T s, T, T) {
+    return (s < T(0) ? T(0) : s) + std::log1p(math::exp(-math::absolute(s)));
+  }
+  template <class T>
+  TP_HD static T derivative(T s, T, T, T) {
+    return Sigmoid::forward(s, s, s);
+  }
+};
+
+// The derivative at 0 is 0.
+struct Relu : NoArgument {
+  static constexpr NodeInfo kInfo{"relu", "", "relu", "max(s, 0)"};
+  template <class T>
+  TP_HD static T forward(T s, T, T) {
+    return s < T(0) ? T(0) : s;
+  }
+  template <class T>
+  TP_HD static T derivative(T s, T, T, T) {
+    return s > T(0) ? T(1) : T(0);
+  }
+};
+
+// Comparisons: 1 where they hold and 0 elsewhere, without gradient. With NaN none holds but not_equal.
+template <class Relation>
+struct Comparison {
+  template <class T>
+  TP_HD static T forward(T s, T a, T = T(0)) {
+    return Relation::holds(s, a) ? T(1) : T(0);
+  }
+  template <class T>
+  TP_HD static T derivative(T, T, T, T) {
+    return T(0);
+  }
+  template <class T>
+  TP_HD static T argument_derivative(T, T, T, T) {
+    return T(0);
+  }
+};
+
+struct IsGreater {
+  template <class T>
+  TP_HD static bool holds(T s, T a) {
+    return s > a;
+  }
+};
+struct IsGreaterEqual {
+  template <class T>
+  TP_HD static bool holds(T s, T a) {
+    return s >= a;
+  }
+};
+struct IsLess {
+  template <class T>
+  TP_HD static bool holds(T s, T a) {
+    return s < a;
+  }
+};
+struct IsLessEqual {
+  template <class T>
+  TP_HD static bool holds(T s, T a) {
+    return s <= a;
+  }
+};
+struct IsEqual {
+  template <class T>
+  TP_HD static bool holds(T s, T a) {
+    return s == a;
+  }
+};
+struct IsNotEqual {
+  template <class T>
+  TP_HD static bool holds(T s, T a) {
+    return s != a;
+  }
+};
+
+struct Greater : Comparison<IsGreater> {
+  static constexpr NodeInfo kInfo{"greater", "s", "greater", "1 if s > a else 0"};
+};
+struct GreaterEqual : Comparison<IsGreaterEqual> {
+  static constexpr NodeInfo kInfo{"greater_equal", "s", "greater_equal", "1 if s >= a else 0"};
+};
+struct Less : Comparison<IsLess> {
+  static constexpr NodeInfo kInfo{"less", "s", "less", "1 if s < a else 0"};
+};
+struct LessEqual : Comparison<IsLessEqual> {
+  static constexpr NodeInfo kInfo{"less_equal", "s", "less_equal", "1 if s <= a else 0"};
+};
+struct Equal : Comparison<IsEqual> {
+  static constexpr NodeInfo kInfo{"equal", "s", "equal", "1 if s == a else 0"};
+};
+struct NotEqual : Comparison<IsNotEqual> {
+  static constexpr NodeInfo kInfo{"not_equal", "s", "not_equal", "1 if s != a else 0"};
+};
+
 // Both sides of a tie get half of the gradient; NaN in the score stays NaN.
 struct Minimum {
   static constexpr NodeInfo kInfo{"minimum", "s", "minimum", "min(s, a)"};
@@ -249,6 +399,42 @@ struct Multiply {
   TP_HD static T derivative_second(T s, T) {
     return s;
   }
+};
+
+// Joins that are nodes with the second score as the argument.
+template <class Node>
+struct NodeOfTwo {
+  template <class T>
+  TP_HD static T forward(T s, T t) {
+    return Node::forward(s, t, T(0));
+  }
+  template <class T>
+  TP_HD static T derivative_first(T s, T t) {
+    return Node::derivative(s, T(0), t, T(0));
+  }
+  template <class T>
+  TP_HD static T derivative_second(T s, T t) {
+    return Node::argument_derivative(s, T(0), t, T(0));
+  }
+};
+
+struct MinimumOf : NodeOfTwo<Minimum> {
+  static constexpr JoinInfo kInfo{"minimum_of", "min(s, t)"};
+};
+struct MaximumOf : NodeOfTwo<Maximum> {
+  static constexpr JoinInfo kInfo{"maximum_of", "max(s, t)"};
+};
+struct GreaterOf : NodeOfTwo<Greater> {
+  static constexpr JoinInfo kInfo{"greater_of", "1 if s > t else 0"};
+};
+struct GreaterEqualOf : NodeOfTwo<GreaterEqual> {
+  static constexpr JoinInfo kInfo{"greater_equal_of", "1 if s >= t else 0"};
+};
+struct EqualOf : NodeOfTwo<Equal> {
+  static constexpr JoinInfo kInfo{"equal_of", "1 if s == t else 0"};
+};
+struct NotEqualOf : NodeOfTwo<NotEqual> {
+  static constexpr JoinInfo kInfo{"not_equal_of", "1 if s != t else 0"};
 };
 
 }  // namespace torchpairwise

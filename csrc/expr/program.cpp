@@ -40,7 +40,7 @@ int parse_number(const std::string& step, const std::string& digits) {
   return std::stoi(digits);
 }
 
-// Reads the arguments of a step or rule by its signature. Capital letters and r, c, R, C take tensors; # takes a constant; s takes either.
+// Reads the arguments of a step or rule by its signature: # takes a constant, s either, every other letter a tensor.
 template <class AnyStep>
 void read_arguments(const std::string& text, const std::vector<std::string>& parts, const char* signature, AnyStep& step, int& n_slots,
                     int& n_constants) {
@@ -72,6 +72,12 @@ void place_column_rule(const char* signature, MaskStep& step) {
 const char* node_signature(int id) {
   const char* signature = "";
   NodeList::visit(id, [&]<class Node>() { signature = Node::kInfo.signature; });
+  return signature;
+}
+
+const char* table_signature(int id) {
+  const char* signature = "";
+  TableList::visit(id, [&]<class Table>() { signature = Table::kInfo.signature; });
   return signature;
 }
 
@@ -122,6 +128,14 @@ void Program::parse_step(const std::string& text) {
     step.kind = StepKind::kSource;
     step.id = static_cast<int16_t>(source);
     read_arguments(text, parts, "RC", step, n_slots_, n_constants_);
+  } else if (const int table = TableList::find(name); table >= 0) {
+    step.kind = StepKind::kTable;
+    step.id = static_cast<int16_t>(table);
+    read_arguments(text, parts, table_signature(table), step, n_slots_, n_constants_);
+  } else if (parts[0] == "select") {
+    if (parts.size() != 2) fail(text, "expected: select NUMBER-OF-MASK");
+    step.kind = StepKind::kSelect;
+    step.id = static_cast<int16_t>(parse_number(text, parts[1]));
   } else if (const int node = NodeList::find(name); node >= 0) {
     step.kind = StepKind::kNode;
     step.id = static_cast<int16_t>(node);
@@ -131,12 +145,12 @@ void Program::parse_step(const std::string& text) {
     step.id = static_cast<int16_t>(join);
     read_arguments(text, parts, "", step, n_slots_, n_constants_);
   } else {
-    fail(text, "unknown source, node or join");
+    fail(text, "unknown source, table, node or join");
   }
   steps_.push_back(step);
 }
 
-void Program::parse_mask(const std::string& text) {
+void Program::parse_mask(const std::string& text, std::vector<MaskStep>& steps) {
   const std::vector<std::string> parts = words(text);
   if (parts.empty()) fail(text, "is empty");
   MaskStep step;
@@ -149,7 +163,32 @@ void Program::parse_mask(const std::string& text) {
     read_arguments(text, parts, rule_signature(step.id), step, n_slots_, n_constants_);
     place_column_rule(rule_signature(step.id), step);
   }
-  mask_steps_.push_back(step);
+  steps.push_back(step);
+}
+
+void Program::check_depths(const std::string& text) {
+  int depth = 0;
+  for (const Step& step : steps_) {
+    const bool takes_two = step.kind == StepKind::kJoin || step.kind == StepKind::kSelect;
+    const int taken = takes_two ? 2 : (step.kind == StepKind::kNode ? 1 : 0);
+    if (depth < taken) throw std::invalid_argument("program '" + text + "': a node or join stands before its scores");
+    depth += 1 - taken;
+    depth_ = std::max(depth_, depth);
+    const auto n_masks = static_cast<int>(masks_.size());
+    if (step.kind == StepKind::kSelect && (step.id < 1 || step.id >= n_masks || masks_[step.id].empty()))
+      throw std::invalid_argument("program '" + text + "': a select names a mask that is not there");
+  }
+  bool one_each = depth == 1;
+  for (const std::vector<MaskStep>& mask : masks_) {
+    int height = 0;
+    for (const MaskStep& step : mask) {
+      const int taken = step.kind == MaskKind::kRule ? 0 : (step.kind == MaskKind::kNot ? 1 : 2);
+      if (height < taken) throw std::invalid_argument("program '" + text + "': a mask combination stands before its rules");
+      height += 1 - taken;
+    }
+    one_each &= height <= 1;
+  }
+  if (!one_each) throw std::invalid_argument("program '" + text + "': must leave one score, and each mask one answer");
 }
 
 std::shared_ptr<const Program> Program::parse(const std::string& text) {
@@ -165,26 +204,13 @@ std::shared_ptr<const Program> Program::parse(const std::string& text) {
     program->parse_choices(text.substr(0, colon));
     body = text.substr(colon + 2);
   }
-  const std::vector<std::string> halves = split(body, " | ");
-  if (halves.size() > 2) throw std::invalid_argument("program '" + text + "': more than one mask part");
-  for (const std::string& step : split(halves[0], "; ")) program->parse_step(step);
-  if (halves.size() == 2)
-    for (const std::string& step : split(halves[1], "; ")) program->parse_mask(step);
-
-  int depth = 0;
-  for (const Step& step : program->steps_) {
-    const int taken = step.kind == StepKind::kNode ? 1 : (step.kind == StepKind::kJoin ? 2 : 0);
-    if (depth < taken) throw std::invalid_argument("program '" + text + "': a node or join stands before its scores");
-    depth += 1 - taken;
-    program->depth_ = std::max(program->depth_, depth);
-  }
-  int mask_depth = 0;
-  for (const MaskStep& step : program->mask_steps_) {
-    const int taken = step.kind == MaskKind::kRule ? 0 : (step.kind == MaskKind::kNot ? 1 : 2);
-    if (mask_depth < taken) throw std::invalid_argument("program '" + text + "': a mask combination stands before its rules");
-    mask_depth += 1 - taken;
-  }
-  if (depth != 1 || mask_depth > 1) throw std::invalid_argument("program '" + text + "': must leave one score and at most one mask");
+  const std::vector<std::string> parts = split(body, " | ");
+  for (const std::string& step : split(parts[0], "; ")) program->parse_step(step);
+  program->masks_.resize(std::max<std::size_t>(1, parts.size() - 1));
+  for (std::size_t n = 1; n < parts.size(); ++n)
+    for (const std::string& step : split(parts[n], "; "))
+      if (step != "all") program->parse_mask(step, program->masks_[n - 1]);
+  program->check_depths(text);
 
   constexpr std::size_t kMaxCached = 4096;  // a program that changes with every call must not grow the process
   const std::lock_guard<std::mutex> lock(mutex);
@@ -196,7 +222,7 @@ Program Program::transposed() const {
   Program out = *this;
   for (Step& step : out.steps_) {
     if (step.kind == StepKind::kSource || step.kind == StepKind::kCustom) std::swap(step.slot[0], step.slot[1]);
-    if (step.kind == StepKind::kCustom) step.swapped = !step.swapped;
+    if (step.kind == StepKind::kCustom || step.kind == StepKind::kTable) step.swapped = !step.swapped;
     if (step.kind != StepKind::kNode) continue;
     NodeList::visit(step.id, [&]<class Node>() { step.id = static_cast<int16_t>(NodeList::find(Node::kInfo.transposed)); });
   }
@@ -213,20 +239,30 @@ std::vector<Use> Program::uses() const {
     }
     if (step.kind == StepKind::kCustom)
       for (const int slot : custom_parameters_[step.id]) out.push_back({slot, Role::kParameter});
+    if (step.kind == StepKind::kTable) {
+      out.push_back({step.slot[0], Role::kTable});
+      if (step.slot[2] < 0) {
+        out.push_back({step.slot[1], Role::kPairIndices});
+      } else {
+        out.push_back({step.slot[1], step.swapped ? Role::kColumnLabels : Role::kRowLabels});
+        out.push_back({step.slot[2], step.swapped ? Role::kRowLabels : Role::kColumnLabels});
+      }
+    }
     if (step.kind == StepKind::kNode && step.slot[0] >= 0) {
       const char letter = node_signature(step.id)[0];
       out.push_back({step.slot[0], letter == 'r' ? Role::kRowVector : (letter == 'c' ? Role::kColumnVector : Role::kScalar)});
     }
   }
-  for (const MaskStep& step : mask_steps_) {
-    if (step.kind != MaskKind::kRule) continue;
-    const char letter = rule_signature(step.id)[0];
-    const bool labels = letter == 'R', t = masks_transposed_;
-    if (step.slot[0] >= 0)
-      out.push_back({step.slot[0], labels ? (t ? Role::kColumnLabels : Role::kRowLabels) : (t ? Role::kColumnFlags : Role::kRowFlags)});
-    if (step.slot[1] >= 0)
-      out.push_back({step.slot[1], labels ? (t ? Role::kRowLabels : Role::kColumnLabels) : (t ? Role::kRowFlags : Role::kColumnFlags)});
-  }
+  const bool t = masks_transposed_;
+  for (const std::vector<MaskStep>& mask : masks_)
+    for (const MaskStep& step : mask) {
+      if (step.kind != MaskKind::kRule) continue;
+      const bool labels = rule_signature(step.id)[0] == 'R';
+      if (step.slot[0] >= 0)
+        out.push_back({step.slot[0], labels ? (t ? Role::kColumnLabels : Role::kRowLabels) : (t ? Role::kColumnFlags : Role::kRowFlags)});
+      if (step.slot[1] >= 0)
+        out.push_back({step.slot[1], labels ? (t ? Role::kRowLabels : Role::kColumnLabels) : (t ? Role::kRowFlags : Role::kColumnFlags)});
+    }
   return out;
 }
 

@@ -10,7 +10,7 @@ std::vector<ResultInfo> results_of(const ConsumerInfo& consumer) {
   std::istringstream words(consumer.results);
   for (std::string word; words >> word;) {
     ResultInfo result;
-    result.is_index = word.back() == '#';
+    result.is_index = word.back() == '#' || word.back() == '%';
     result.differentiable = !result.is_index && word.back() != '!';
     if (!result.differentiable) word.pop_back();
     result.sizes = word;
@@ -55,6 +55,10 @@ Arguments read_arguments(const ConsumerInfo& consumer, const c10::FunctionSchema
       out.largest = value.toBool();
     else if (name == "fill")
       out.fill = value.toDouble();
+    else if (name == "low")
+      out.low = value.toDouble();
+    else if (name == "high")
+      out.high = value.toDouble();
     else
       TORCH_INTERNAL_ASSERT(false, "the argument '", name, "' of ", consumer.name, " is unknown to read_arguments");
   }
@@ -67,11 +71,21 @@ Call make_call(const Arguments& arguments) {
   call.program = Program::parse(arguments.program);
   if (arguments.dim == -2) call.program = std::make_shared<const Program>(call.program->transposed());
   call.operands = arguments.operands;
+  if (arguments.dim == -2) {
+    std::vector<bool> turned(call.operands.size());
+    for (const Use& use : call.program->uses())
+      if (use.role == Role::kPairIndices && !turned[use.slot]) {
+        call.operands[use.slot] = call.operands[use.slot].mT();
+        turned[use.slot] = true;
+      }
+  }
   call.constants = arguments.constants;
   call.values = arguments.values;
   call.k = arguments.k;
   call.largest = arguments.largest;
   call.fill = arguments.fill;
+  call.low = arguments.low;
+  call.high = arguments.high;
   return call;
 }
 

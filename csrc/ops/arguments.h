@@ -19,12 +19,13 @@ struct Arguments {
   std::int64_t k = 0;
   bool largest = false;
   double fill = 0.0;
+  double low = 0.0, high = 0.0;
 };
 
 // A word of ConsumerInfo::results.
 struct ResultInfo {
   std::string sizes;
-  bool is_index = false;
+  bool is_index = false;  // int64
   bool differentiable = true;
 };
 std::vector<ResultInfo> results_of(const ConsumerInfo& consumer);

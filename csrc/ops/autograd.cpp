@@ -1,8 +1,9 @@
 // Derivatives of the consumers.
 //
 // First order: one Function for all of them, whose backward calls the operation `replay`. Second order: another Function around `replay`,
-// which streams as always; only its own backward works on the whole matrix, by recorded tensor operations (aten::differentiable), and so
-// it can be differentiated to any order. Forward mode and the transforms of torch.func compose the call from the same operations.
+// whose own backward records tensor operations (aten::differentiable) for a block of rows after the other. Where a third order may follow
+// the record must stay, and the block is the whole matrix. Forward mode and the transforms of torch.func compose the call from the same
+// operations.
 #include <c10/core/impl/LocalDispatchKeySet.h>
 #include <torch/csrc/autograd/autograd.h>
 #include <torch/csrc/autograd/custom_function.h>
@@ -20,6 +21,9 @@ namespace {
 using at::Tensor;
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
+
+// Autocast must not choose the dtype of the products inside.
+using NoAutocast = c10::impl::ExcludeDispatchKeyGuard;
 
 bool any_requires_grad(const std::vector<Tensor>& tensors) {
   return std::any_of(tensors.begin(), tensors.end(), [](const Tensor& x) { return x.defined() && x.requires_grad(); });
@@ -124,6 +128,7 @@ class ConsumerAutograd : public c10::OperatorKernel {
     const std::vector<Tensor> inputs = inputs_of(arguments);
     if (must_compose(inputs)) {
       validate(arguments);
+      const NoAutocast guard(c10::autocast_dispatch_keyset);
       torch::jit::drop(*stack, op.schema().arguments().size());
       push_results(info_, stack, aten::differentiable(make_call(arguments)));
     } else if (at::GradMode::is_enabled() && any_requires_grad(inputs)) {
@@ -143,14 +148,23 @@ class ConsumerAutograd : public c10::OperatorKernel {
 // gradients must not be counted twice. With `connected`, gradients flow on to `x`.
 Tensor own(const Tensor& x, bool connected) { return connected && x.requires_grad() ? x.view_as(x) : x.detach().requires_grad_(); }
 
-// First-order gradients with respect to `needed`, which are tensors of `forward`, from recorded operations; undefined where there is none.
-variable_list recorded_gradients(const Arguments& forward, const variable_list& needed, const variable_list& gradients) {
-  const std::vector<Tensor> results = aten::differentiable(make_call(forward));
+// The part of a result's gradient that belongs to some rows.
+Tensor rows_of(const Tensor& gradient, const Call& call, std::size_t n, const aten::RowRange& rows) {
+  if (!gradient.defined() || rows.length < 0) return gradient;
+  const std::size_t n_core = results_of(*call.consumer)[n].sizes.size();
+  return gradient.narrow(gradient.dim() - static_cast<std::int64_t>(n_core), rows.begin, rows.length);
+}
+
+// First-order gradients with respect to `needed`, which are tensors of the call, of the loss of some rows, from recorded operations;
+// undefined where there is none.
+variable_list recorded_gradients(const Call& call, const aten::RowRange& rows, const variable_list& needed,
+                                 const variable_list& gradients) {
+  const std::vector<Tensor> results = aten::differentiable(call, rows);
   variable_list outputs, given;
   for (std::size_t n = 0; n < results.size(); ++n) {
     if (!gradients[n].defined() || !results[n].requires_grad()) continue;
     outputs.push_back(results[n]);
-    given.push_back(gradients[n]);
+    given.push_back(rows_of(gradients[n], call, n, rows));
   }
   return outputs.empty() ? variable_list(needed.size()) : torch::autograd::grad(outputs, needed, given, true, true, true);
 }
@@ -191,21 +205,48 @@ struct DifferentiableReplay : torch::autograd::Function<DifferentiableReplay> {
     Arguments arguments = restore_numbers(ctx);
     set_inputs(arguments, variable_list(tensors.begin(), tensors.begin() + static_cast<std::ptrdiff_t>(needs.size())));
 
-    const variable_list first = recorded_gradients(arguments, needed, gradients);
-    variable_list outputs, incoming;
-    for (std::size_t n = 0; n < first.size(); ++n) {
-      if (!cotangents[n].defined() || !first[n].defined() || !first[n].requires_grad()) continue;
-      outputs.push_back(first[n]);
-      incoming.push_back(cotangents[n]);
+    const NoAutocast guard(c10::autocast_dispatch_keyset);
+    const Call call = make_call(arguments);
+    const bool whole = connected || is_traced(tensors);
+    const Index n_rows = whole ? -1 : rows_of_results(arguments), block = whole ? -1 : aten::differentiable_rows(call);
+    variable_list second(wanted.size());
+    for (Index begin = 0; begin == 0 || begin < n_rows; begin += block) {
+      const aten::RowRange rows{begin, block < 0 || block >= n_rows ? -1 : std::min(block, n_rows - begin)};
+      const variable_list found = of_rows(call, rows, needed, wanted, gradients, cotangents, connected);
+      for (std::size_t n = 0; n < wanted.size(); ++n)
+        if (found[n].defined()) second[n] = second[n].defined() ? second[n].add(found[n]) : found[n];
+      if (rows.length < 0) break;
     }
-    if (outputs.empty()) return out;
-    const variable_list second = torch::autograd::grad(outputs, wanted, incoming, connected, connected, true);
     for (std::size_t n = 0, place = 0; n < tensors.size(); ++n)
       if (ctx->needs_input_grad(n)) out[n] = second[place++];
     return out;
   }
 
  private:
+  // Second-order gradients with respect to `wanted` of the loss of some rows.
+  static variable_list of_rows(const Call& call, const aten::RowRange& rows, const variable_list& needed, const variable_list& wanted,
+                               const variable_list& gradients, const variable_list& cotangents, bool connected) {
+    const variable_list first = recorded_gradients(call, rows, needed, gradients);
+    variable_list outputs, incoming;
+    for (std::size_t n = 0; n < first.size(); ++n) {
+      if (!cotangents[n].defined() || !first[n].defined() || !first[n].requires_grad()) continue;
+      outputs.push_back(first[n]);
+      incoming.push_back(cotangents[n]);
+    }
+    if (outputs.empty()) return variable_list(wanted.size());
+    return torch::autograd::grad(outputs, wanted, incoming, connected, connected, true);
+  }
+
+  // A tracer's tensors: their sizes may be symbols, and a loop would be written out.
+  static bool is_traced(const variable_list& tensors) {
+    return std::any_of(tensors.begin(), tensors.end(), [](const Tensor& x) { return x.unsafeGetTensorImpl()->is_python_dispatch(); });
+  }
+
+  static Index rows_of_results(const Arguments& arguments) {
+    const Sizes sizes = validate(arguments);
+    return (arguments.dim == -2 ? sizes.n_columns : sizes.n_rows).expect_int();
+  }
+
   static std::vector<bool> bools(const c10::IValue& list) {
     const c10::List<bool> values = list.toBoolList();
     return {values.begin(), values.end()};
@@ -236,6 +277,7 @@ class ConsumerBatched : public c10::OperatorKernel {
   void operator()(const c10::OperatorHandle& op, c10::DispatchKeySet, torch::jit::Stack* stack) {
     const Arguments arguments = read_arguments(info_, op.schema(), *stack);
     validate(arguments);
+    const NoAutocast guard(c10::autocast_dispatch_keyset);
     torch::jit::drop(*stack, op.schema().arguments().size());
     for (const Tensor& result : aten::differentiable(make_call(arguments))) torch::jit::push(*stack, result);
   }

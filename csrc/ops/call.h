@@ -21,6 +21,7 @@ struct Call {
   std::int64_t k = 0;
   bool largest = false;
   double fill = 0.0;
+  double low = 0.0, high = 0.0;
 };
 
 }  // namespace torchpairwise

@@ -16,7 +16,11 @@ std::vector<at::Tensor> cpu_forward(const Call& call);
 std::vector<at::Tensor> cpu_replay(const Call& call, const std::vector<at::Tensor>& gradients, const std::vector<at::Tensor>& saved,
                                    const std::vector<bool>& needs);
 
+// cpu_forward() of a symmetric matrix, from the pairs on one side of the diagonal.
+std::vector<at::Tensor> cpu_mirrored(const Call& call);
+
 // One line of JSON fields for explain(): instruction set, tile shape, workspace bytes.
 std::string cpu_describe_plan(const Call& call);
+std::string cpu_describe_mirrored(const Call& call);
 
 }  // namespace torchpairwise::ops

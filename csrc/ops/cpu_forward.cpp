@@ -1,41 +1,25 @@
 // Forward of the native CPU path. Tasks are (batch entry, block of rows); with few rows, (.., part of the columns), merged in order.
 #include <sstream>
 
+#include "core/counter.h"
 #include "ops/cpu_prepared.h"
 #include "plan/why_not.h"
 
 namespace torchpairwise::ops {
 namespace {
 
-Tensor new_result(const Call& call, at::IntArrayRef batch, std::vector<std::int64_t> core, at::ScalarType dtype) {
-  std::vector<std::int64_t> sizes(batch.begin(), batch.end());
-  sizes.insert(sizes.end(), core.begin(), core.end());
-  return at::empty(sizes, call.operands[0].options().dtype(dtype));
-}
-
 template <class T>
 std::vector<Tensor> allocate_results(Prepared<T>& prepared) {
   const Call& call = prepared.call();
-  const at::ScalarType dtype = call.operands[0].scalar_type();
-  const Index n = prepared.problem().n_rows;
-  const auto rows = [&](at::ScalarType type) { return new_result(call, prepared.batch(), {n}, type); };
-  switch (prepared.problem().consumer) {
-    case cpu::ConsumerId::kSum:
-    case cpu::ConsumerId::kLogSumExp:
-      return {rows(dtype)};
-    case cpu::ConsumerId::kMean:
-      return {rows(dtype), rows(dtype)};
-    case cpu::ConsumerId::kMin:
-    case cpu::ConsumerId::kMax:
-      return {rows(dtype), rows(at::kLong)};
-    case cpu::ConsumerId::kMatmul:
-      return {new_result(call, prepared.batch(), {n, call.values.size(-1)}, dtype)};
-    case cpu::ConsumerId::kSoftmaxMatmul:
-      return {new_result(call, prepared.batch(), {n, call.values.size(-1)}, dtype), rows(dtype)};
-    case cpu::ConsumerId::kTopk:
-      return {new_result(call, prepared.batch(), {n, call.k}, dtype), new_result(call, prepared.batch(), {n, call.k}, at::kLong)};
+  const at::TensorOptions options = call.operands[0].options();
+  const plan::Shape& shape = prepared.shape();
+  std::vector<Tensor> out;
+  for (const ResultInfo& result : results_of(*call.consumer)) {
+    std::vector<std::int64_t> sizes = prepared.batch().vec();
+    for (const char letter : result.sizes) sizes.push_back(letter == 'N' ? shape.n_rows : (letter == 'C' ? shape.n_values : call.k));
+    out.push_back(at::empty(sizes, result.is_index ? options.dtype(at::kLong) : options));
   }
-  return {};
+  return out;
 }
 
 template <class T>
@@ -70,7 +54,7 @@ std::vector<Tensor> forward(const Call& call) {
   const auto finish = [&](Index n, const void* state) {
     const Problem& problem = problems[n / n_blocks];
     const Index begin = n % n_blocks * block, rows = std::min(block, problem.n_rows - begin);
-    cpu::Result out[2];
+    cpu::Result out[kMaxResults];
     for (std::size_t k = 0; k < targets.size(); ++k) out[k] = targets[k].result(n / n_blocks);
     kernels.finish(problem, begin, rows, state, out);
   };
@@ -78,8 +62,8 @@ std::vector<Tensor> forward(const Call& call) {
     const Problem& problem = problems[n / n_blocks];
     const Index begin = n % n_blocks * block, end = std::min(begin + block, problem.n_rows);
     kernels.init(problem, end - begin, state);
-    kernels.sweep(problem, begin, end, std::min(split * part, problem.n_columns), std::min((split + 1) * part, problem.n_columns), state,
-                  scratch);
+    evaluated_pairs() += kernels.sweep(problem, begin, end, std::min(split * part, problem.n_columns),
+                                       std::min((split + 1) * part, problem.n_columns), state, scratch);
   };
   if (splits == 1) {
     run_tasks(n_blocks_total, parallel, workspace + state_bytes, [&](Index n, void* memory) {
@@ -102,6 +86,35 @@ std::vector<Tensor> forward(const Call& call) {
   return results;
 }
 
+// dense: blocks of rows, or of columns where rows are few.
+template <class T>
+std::vector<Tensor> forward_dense(const Call& call) {
+  Prepared<T> prepared(call);
+  std::vector<std::int64_t> sizes = prepared.batch().vec();
+  const Problem& shared = prepared.problem();
+  sizes.insert(sizes.end(), {shared.n_rows, shared.n_columns});
+  const Tensor out = at::empty(sizes, call.operands[0].options());
+  if (out.numel() == 0) return {out};
+  plan_forward(prepared);
+  const Batched target(out, prepared.batch(), 2);
+  std::vector<Problem> problems;
+  for (Index n = 0; n < prepared.n_batches(); ++n) problems.push_back(prepared.entry(n));
+  const cpu::Kernels& kernels = prepared.kernels();
+  const Index block = shared.tiles.block_rows, n_blocks = plan::divide_up(shared.n_rows, block);
+  const Index splits = n_blocks * prepared.n_batches() >= at::get_num_threads() ? 1 : at::get_num_threads();
+  const Index part = plan::round_up(plan::divide_up(shared.n_columns, splits), shared.tiles.tile_columns);
+  run_tasks(n_blocks * prepared.n_batches() * splits, out.numel() > plan::kPairsPerTask, kernels.sweep_workspace(problems[0]),
+            [&](Index n, void* workspace) {
+              const Index entry = n / splits / n_blocks, begin = n / splits % n_blocks * block, column = n % splits * part;
+              evaluated_pairs() +=
+                  kernels.write_scores(problems[entry], begin, std::min(begin + block, shared.n_rows), std::min(column, shared.n_columns),
+                                       std::min(column + part, shared.n_columns), target.result(entry), call.fill, workspace);
+            });
+  return {out};
+}
+
+bool is_dense(const Call& call) { return std::string(call.consumer->name) == kDenseInfo.name; }
+
 }  // namespace
 
 std::vector<std::string> cpu_why_not(const Call& call) {
@@ -112,12 +125,13 @@ std::vector<std::string> cpu_why_not(const Call& call) {
   const Tensor& first = call.operands[0];
   refuse(!first.device().is_cpu(), "the inputs are on " + first.device().str() + ", not on the CPU");
   refuse(first.scalar_type() != at::kFloat && first.scalar_type() != at::kDouble, "the native kernels take float32 and float64");
-  refuse(consumer_index(call) < 0, std::string(call.consumer->name) + " is not a streamed reduction");
+  refuse(cpu::kernels<float>().find_consumer(call.consumer->name) < 0 && !is_dense(call),
+         std::string(call.consumer->name) + " is not a streamed reduction");
   return reasons;
 }
 
 std::vector<Tensor> cpu_forward(const Call& call) {
-  return by_dtype(call, [&]<class T>() { return forward<T>(call); });
+  return by_dtype(call, [&]<class T>() { return is_dense(call) ? forward_dense<T>(call) : forward<T>(call); });
 }
 
 std::string cpu_describe_plan(const Call& call) {

@@ -70,14 +70,6 @@ class Batched {
   int n_core_ = 0;
 };
 
-inline int consumer_index(const Call& call) {
-  const std::string name = call.consumer->name;
-  static const char* const kNames[] = {"sum", "mean", "logsumexp", "matmul", "softmax_matmul", "min", "max", "topk"};
-  for (int n = 0; n < 8; ++n)
-    if (name == kNames[n]) return n;
-  return -1;
-}
-
 inline std::int64_t product_of(at::IntArrayRef sizes) {
   std::int64_t product = 1;
   for (const std::int64_t size : sizes) product *= size;
@@ -94,15 +86,17 @@ class Prepared {
     find_batch();
     problem_.steps = program.steps().data();
     problem_.n_steps = static_cast<int>(program.steps().size());
-    problem_.mask_steps = program.mask_steps().data();
-    problem_.n_mask_steps = static_cast<int>(program.mask_steps().size());
+    problem_.n_masks = static_cast<int>(program.masks().size());
+    for (int n = 0; n < problem_.n_masks; ++n) problem_.masks[n] = {program.masks()[n].data(), static_cast<int>(program.masks()[n].size())};
     problem_.masks_transposed = program.masks_transposed();
     problem_.fast = program.choices().fast;
     problem_.depth = program.depth();
     problem_.constants = call.constants.data();
-    problem_.consumer = static_cast<cpu::ConsumerId>(consumer_index(call));
+    problem_.consumer = kernels_.find_consumer(call.consumer->name);
     problem_.k = call.k;
     problem_.largest = call.largest;
+    problem_.low = call.low;
+    problem_.high = call.high;
     for (std::size_t slot = 0; slot < call.operands.size(); ++slot)
       operands_.emplace_back(call.operands[slot], batch_, core_dimensions(roles_[slot]));
     if (call.values.defined()) values_ = Batched(call.values, batch_, 2);
@@ -134,6 +128,13 @@ class Prepared {
   Index n_batches() const { return product_of(batch_); }
   Role role(std::size_t slot) const { return roles_[slot]; }
 
+  // More batch dimensions, of tensors that are not the call's.
+  void widen(at::IntArrayRef batch) {
+    batch_ = at::infer_size(batch_, batch);
+    for (std::size_t slot = 0; slot < operands_.size(); ++slot)
+      operands_[slot] = Batched(call_.operands[slot], batch_, core_dimensions(roles_[slot]));
+  }
+
   // Tile sizes are set before entry() is called.
   void set_tiles(Index block_rows, Index tile_columns) {
     problem_.tiles.block_rows = block_rows;
@@ -144,12 +145,13 @@ class Prepared {
   void find_roles(const Program& program) {
     roles_.resize(call_.operands.size(), Role::kScalar);
     for (const Use& use : program.uses()) {
+      const Tensor& operand = call_.operands[use.slot];
       roles_[use.slot] = use.role;
-      if (use.role == Role::kRowFeatures) {
-        problem_.n_rows = call_.operands[use.slot].size(-2);
-        shape_.n_features += call_.operands[use.slot].size(-1);
-      }
-      if (use.role == Role::kColumnFeatures) problem_.n_columns = call_.operands[use.slot].size(-2);
+      if (use.role == Role::kRowFeatures) shape_.n_features += operand.size(-1);
+      if (use.role == Role::kRowFeatures || use.role == Role::kPairIndices) problem_.n_rows = operand.size(-2);
+      if (use.role == Role::kRowLabels) problem_.n_rows = operand.size(-1);
+      if (use.role == Role::kColumnFeatures) problem_.n_columns = operand.size(-2);
+      if (use.role == Role::kColumnLabels || use.role == Role::kPairIndices) problem_.n_columns = operand.size(-1);
     }
   }
 

@@ -1,4 +1,5 @@
 // Backward of the native CPU path: which thread replays which pairs, and where the gradients go.
+#include "core/counter.h"
 #include "ops/cpu_prepared.h"
 
 namespace torchpairwise::ops {
@@ -19,21 +20,12 @@ class Backward {
     allocate_gradients();
     const auto core = [&](const Tensor& x) { return static_cast<int>(x.dim() - prepared_.batch().size()); };
     const auto bind = [&](const Tensor& x) { return x.defined() ? Batched(x, prepared_.batch(), core(x)) : Batched(); };
-    Tensor gradient = gradients[0];
-    if (!gradient.defined()) gradient = at::zeros({}, saved[0].options()).expand(saved[0].sizes());
-    gradient_ = bind(gradient);
-    switch (prepared_.problem().consumer) {
-      case cpu::ConsumerId::kSoftmaxMatmul:
-        output_ = bind(saved[0]);
-        saved_ = bind(saved[1]);
-        if (gradients.size() > 1) gradient_logsumexp_ = bind(gradients[1]);
-        break;
-      case cpu::ConsumerId::kMean:
-        saved_ = bind(saved[1]);
-        break;
-      default:
-        saved_ = bind(saved[0]);
+    for (std::size_t n = 0; n < gradients.size(); ++n) {
+      gradients_[n] = bind(gradients[n]);
+      saved_[n] = bind(saved[n]);
     }
+    if (call.consumer->takes_values && !gradients[0].defined())
+      gradients_[0] = bind(at::zeros({}, saved[0].options()).expand(saved[0].sizes()));
   }
 
   std::vector<Tensor> run() {
@@ -48,7 +40,7 @@ class Backward {
     const Index strip = plan::kReplayColumns * shape.tile_rows * shape.item_bytes;
     prepared_.set_tiles(std::min<Index>(plan::kReplayBlockRows, std::max<Index>(1, shape.n_rows)), plan::tile_columns(shape, strip));
     const Problem problem = prepared_.entry(0);
-    return prepared_.kernels().replay_workspace(problem, replay_of(0, nullptr));
+    return prepared_.kernels().replay_workspace(problem, replay_of(0, nullptr, nullptr));
   }
 
  private:
@@ -58,7 +50,7 @@ class Backward {
       GradientBuffers& buffer = buffers_[use.slot];
       if (!needs_[use.slot] || !call_.operands[use.slot].is_floating_point()) continue;
       buffer.wanted = true;
-      if (use.role == Role::kScalar) continue;
+      if (use.role == Role::kScalar || use.role == Role::kTable) continue;
       const bool row = use.role == Role::kRowFeatures || use.role == Role::kRowVector;
       Tensor& target = row ? buffer.rows : buffer.columns;
       if (target.defined()) continue;
@@ -70,12 +62,18 @@ class Backward {
     batched_values_ = Batched(values_, prepared_.batch(), 2);
   }
 
-  cpu::Replay replay_of(Index n, double* scalars) {
+  // `scalars` and `tables` are the sums of one task; tables follow each other in the order of their slots.
+  cpu::Replay replay_of(Index n, double* scalars, double* tables) {
     cpu::Replay replay;
-    replay.gradient = gradient_.operand(n);
-    replay.gradient_logsumexp = gradient_logsumexp_.operand(n);
-    replay.saved = saved_.operand(n);
-    replay.output = output_.operand(n);
+    for (std::size_t slot = 0; slot < buffers_.size(); ++slot) {
+      if (!is_table(slot)) continue;
+      replay.tables[slot] = tables;
+      if (tables != nullptr) tables += call_.operands[slot].size(-1);
+    }
+    for (int result = 0; result < kMaxResults; ++result) {
+      replay.gradients[result] = gradients_[result].operand(n);
+      replay.saved[result] = saved_[result].operand(n);
+    }
     for (std::size_t slot = 0; slot < buffers_.size(); ++slot) {
       if (buffers_[slot].rows.defined()) replay.rows[slot] = buffers_[slot].batched_rows.result(n);
       if (buffers_[slot].columns.defined()) replay.columns[slot] = buffers_[slot].batched_columns.result(n);
@@ -83,6 +81,14 @@ class Backward {
     if (values_.defined()) replay.values = batched_values_.result(n);
     replay.scalars = scalars;
     return replay;
+  }
+
+  bool is_table(std::size_t slot) const { return buffers_[slot].wanted && prepared_.role(slot) == Role::kTable; }
+  Index table_entries() const {
+    Index total = 0;
+    for (std::size_t slot = 0; slot < buffers_.size(); ++slot)
+      if (is_table(slot)) total += call_.operands[slot].size(-1);
+    return total;
   }
 
   bool shares_gradients() const {
@@ -104,12 +110,17 @@ class Backward {
     const Index rows = plan::round_up(plan::divide_up(shared.n_rows, n_chunks), prepared_.shape().tile_rows);
     const Index columns = plan::round_up(plan::divide_up(shared.n_columns, n_chunks), prepared_.shape().tile_columns);
     std::vector<double> scalars(n_batches * n_chunks * n_chunks * kMaxSlots, 0.0);
+    // A row chunk has one task at a time, so that its tasks share their sums of tables.
+    const Index n_entries = table_entries();
+    tables_ = at::zeros({n_batches, n_chunks, n_entries}, call_.operands[0].options().dtype(at::kDouble));
     const auto task = [&](Index entry, Index i, Index j, void* scratch) {
       const Index row = i * rows, column = j * columns;
       if (row >= shared.n_rows || column >= shared.n_columns) return;
       double* totals = scalars.data() + ((entry * n_chunks + i) * n_chunks + j) * kMaxSlots;
-      prepared_.kernels().replay(problems[entry], replay_of(entry, totals), row, std::min(row + rows, shared.n_rows), column,
-                                 std::min(column + columns, shared.n_columns), scratch);
+      double* tables = tables_.data_ptr<double>() + (entry * n_chunks + i) * n_entries;
+      evaluated_pairs() +=
+          prepared_.kernels().replay(problems[entry], replay_of(entry, totals, tables), row, std::min(row + rows, shared.n_rows), column,
+                                     std::min(column + columns, shared.n_columns), scratch);
     };
     if (whole) {
       const bool parallel = n_batches * shared.n_rows * shared.n_columns > plan::kPairsPerTask && !shares_gradients();
@@ -123,11 +134,27 @@ class Backward {
     for (std::size_t n = 0; n < scalars.size(); ++n) scalar_totals_[n % kMaxSlots] += scalars[n];
   }
 
+  // The gradient of a table: the sums of the row chunks, [*batch, T] in the order of the batch, without the dimensions that it repeats.
+  Tensor table_gradient(std::size_t slot, Index& place) const {
+    const Tensor& table = call_.operands[slot];
+    std::vector<std::int64_t> sizes = prepared_.batch().vec();
+    sizes.push_back(table.size(-1));
+    if (!tables_.defined()) return at::zeros(table.sizes(), table.options());
+    const Tensor sums = tables_.narrow(-1, place, table.size(-1)).sum(1);
+    place += table.size(-1);
+    return sums.view(sizes).sum_to_size(table.sizes()).to(table.scalar_type());
+  }
+
   std::vector<Tensor> collect() {
     std::vector<Tensor> out;
+    Index place = 0;
     for (std::size_t slot = 0; slot < buffers_.size(); ++slot) {
       if (!needs_[slot]) continue;
       const GradientBuffers& buffer = buffers_[slot];
+      if (is_table(slot)) {
+        out.push_back(table_gradient(slot, place));
+        continue;
+      }
       Tensor gradient = buffer.rows.defined() ? buffer.rows : buffer.columns;
       if (buffer.rows.defined() && buffer.columns.defined()) gradient.add_(buffer.columns);
       if (!gradient.defined()) {
@@ -145,8 +172,9 @@ class Backward {
   const std::vector<bool>& needs_;
   std::vector<GradientBuffers> buffers_;
   Tensor values_;
-  Batched batched_values_, gradient_, gradient_logsumexp_, saved_, output_;
+  Batched batched_values_, gradients_[kMaxResults], saved_[kMaxResults];
   std::vector<double> scalar_totals_;
+  Tensor tables_;  // [n_batches, row chunks, entries]
 };
 
 // V without columns: what is left is the gradient of softmax_matmul's second result, the logsumexp.
@@ -158,7 +186,7 @@ std::vector<Tensor> replay_without_columns(const Call& call, const std::vector<T
     Call reduced = call;
     reduced.consumer = &kLogSumExpInfo;
     reduced.values = Tensor();
-    out = cpu_replay(reduced, {gradients[1]}, {saved[1]}, std::vector<bool>(needs.begin(), needs.end() - 1));
+    out = cpu_replay(reduced, {gradients[1], Tensor()}, {saved[1], saved[2]}, std::vector<bool>(needs.begin(), needs.end() - 1));
   } else {
     for (std::size_t slot = 0; slot < call.operands.size(); ++slot)
       if (needs[slot]) out.push_back(at::zeros(call.operands[slot].sizes(), call.operands[slot].options()));

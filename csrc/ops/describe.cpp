@@ -4,6 +4,7 @@
 #include <sstream>
 
 #include "consumer/info.h"
+#include "cpu/kernels.h"
 #include "expr/list.h"
 #include "metric/metrics.h"
 #include "ops/json.h"
@@ -72,6 +73,15 @@ std::string masks() {
   return json::list_of(out);
 }
 
+std::string tables() {
+  Texts out;
+  TableList::for_each([&]<class Table>() {
+    const TableInfo& info = Table::kInfo;
+    out.push_back(Object().add("name", info.name).add("signature", info.signature).add("formula", info.formula).text());
+  });
+  return json::list_of(out);
+}
+
 std::string parameters(const MetricInfo& metric) {
   Texts out;
   for (const ParameterInfo& parameter : metric.parameters)
@@ -118,6 +128,7 @@ std::string consumers() {
                       .add("takes_values", info->takes_values)
                       .add("differentiable", info->differentiable)
                       .add("empty", info->empty)
+                      .add("fused", cpu::kernels<float>().find_consumer(info->name) >= 0 || info == &kDenseInfo)
                       .text());
   return json::list_of(out);
 }
@@ -132,6 +143,7 @@ std::string describe() {
       .add_written("nodes", nodes())
       .add_written("joins", joins())
       .add_written("masks", masks())
+      .add_written("tables", tables())
       .add_written("metrics", metrics())
       .add_written("consumers", consumers())
       .add_written("build", kBuildInfo)

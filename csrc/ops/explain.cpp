@@ -6,7 +6,9 @@
 #include "ops/choice.h"
 #include "ops/cpu.h"
 #include "ops/json.h"
+#include "ops/sweep.h"
 #include "ops/validate.h"
+#include "plan/plan.h"
 #include "source/list.h"
 
 namespace torchpairwise::ops {
@@ -28,7 +30,7 @@ std::int64_t flops_of_pair(const Call& call) {
 
 const char* gradient_path(const Call& call, const Choice& choice) {
   if (is_selection(*call.consumer) || std::string(call.consumer->results) == "P") return "gathered pairs";
-  return choice.native ? "native" : "tiles";
+  return choice.native && is_reduction(*call.consumer) ? "native" : "tiles";
 }
 
 // Values for a caller who did not name any: one column, without memory.
@@ -51,6 +53,7 @@ std::string explain(const std::vector<at::Tensor>& operands, std::string program
   arguments.constants = std::move(constants);
   arguments.dim = dim;
   arguments.k = k;
+  arguments.high = 1.0;  // of a histogram, whose limits change nothing here
   if (arguments.consumer->takes_values) {
     arguments.values = values.value_or(at::Tensor());
     if (!arguments.values.defined()) arguments.values = one_column(arguments);
@@ -59,7 +62,9 @@ std::string explain(const std::vector<at::Tensor>& operands, std::string program
   const Call call = make_call(arguments);
   const Choice choice = preferred(call);
 
-  std::int64_t pairs = sizes.n_rows.expect_int() * sizes.n_columns.expect_int();
+  const bool mirrored = choice.native && mirror_pays(call);
+  std::int64_t pairs =
+      mirrored ? plan::mirrored_pairs(sizes.n_rows.expect_int()) : sizes.n_rows.expect_int() * sizes.n_columns.expect_int();
   for (const c10::SymInt& size : sizes.batch) pairs *= size.expect_int();
   std::vector<std::string> reasons;
   for (const std::string& reason : choice.reasons) reasons.push_back(json::quote(reason));
@@ -68,7 +73,7 @@ std::string explain(const std::vector<at::Tensor>& operands, std::string program
       .add("path", choice.native ? "native" : "tiles")
       .add_written("reasons", json::list_of(reasons))
       .add("precision", call.program->choices().fast ? "fast" : "exact")
-      .add_fields(choice.native ? cpu_describe_plan(call) : aten::describe_plan(call))
+      .add_fields(mirrored ? cpu_describe_mirrored(call) : (choice.native ? cpu_describe_plan(call) : aten::describe_plan(call)))
       .add("pairs", pairs)
       .add("flops", pairs * flops_of_pair(call))
       .add("gradient", gradient_path(call, choice))

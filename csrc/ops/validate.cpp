@@ -1,5 +1,6 @@
 #include "ops/validate.h"
 
+#include <cmath>
 #include <cstring>
 #include <optional>
 
@@ -36,6 +37,10 @@ const char* role_text(Role role) {
       return "row labels [*batch, N]";
     case Role::kColumnLabels:
       return "column labels [*batch, M]";
+    case Role::kTable:
+      return "a table [*batch, T]";
+    case Role::kPairIndices:
+      return "indices of pairs [*batch, N, M]";
     default:
       return "a parameter of a comparison";
   }
@@ -48,6 +53,7 @@ char axis_of(Role role) {
     case Role::kRowVector:
     case Role::kRowFlags:
     case Role::kRowLabels:
+    case Role::kPairIndices:
       return 'N';
     case Role::kColumnFeatures:
     case Role::kColumnVector:
@@ -69,6 +75,7 @@ class Validator {
     find_sizes();
     for (const Use& use : program_->uses()) check_use(use);
     check_features();
+    check_tables();
     check_values();
     check_square();
     check_axis();
@@ -101,17 +108,23 @@ class Validator {
                       " must be -1 (over the columns) or -2 (over the rows), got ", arguments_.dim);
   }
 
-  // N and M are those of the first features; all other operands are compared with them.
+  // N and M are those of the first operand that has them; all others are compared with it. The first features or table give the dtype.
   void find_sizes() {
     bool have_rows = false, have_columns = false;
     for (const Use& use : program_->uses()) {
-      if (use.role != Role::kRowFeatures && use.role != Role::kColumnFeatures) continue;
+      const char axis = axis_of(use.role);
       const Tensor& x = operand(use);
-      TORCH_CHECK_VALUE(x.dim() >= 2, who(use), " has shape ", x.sym_sizes(), "; it needs at least two dimensions");
-      bool& have = use.role == Role::kRowFeatures ? have_rows : have_columns;
-      if (!have) (use.role == Role::kRowFeatures ? sizes_.n_rows : sizes_.n_columns) = x.sym_size(-2);
-      if (!have && first_ == nullptr) first_ = &x;
+      if (first_ == nullptr && (core_dimensions(use.role) == 2 || use.role == Role::kTable)) first_ = &x;
+      if (axis == 0) continue;
+      const int n_core = core_dimensions(use.role);
+      TORCH_CHECK_VALUE(x.dim() >= n_core, who(use), " has shape ", x.sym_sizes(), "; it needs at least ", n_core, " dimensions");
+      bool& have = axis == 'N' ? have_rows : have_columns;
+      if (!have) (axis == 'N' ? sizes_.n_rows : sizes_.n_columns) = x.sym_size(x.dim() - n_core);
       have = true;
+      if (use.role == Role::kPairIndices && !have_columns) {
+        sizes_.n_columns = x.sym_size(-1);
+        have_columns = true;
+      }
     }
     check_floating(arguments_.operands[0], "operand 0, whose dtype the results take,");
   }
@@ -128,6 +141,9 @@ class Validator {
       TORCH_CHECK_VALUE(!differ(x.sym_size(x.dim() - n_core), expected), who(use), " has shape ", x.sym_sizes(), ", but ", axis, " is ",
                         expected, " here");
     }
+    if (use.role == Role::kPairIndices)
+      TORCH_CHECK_VALUE(!differ(x.sym_size(-1), sizes_.n_columns), who(use), " has shape ", x.sym_sizes(), ", but M is ", sizes_.n_columns,
+                        " here");
     broadcast(x.sym_sizes().slice(0, x.dim() - n_core), who(use));
   }
 
@@ -144,6 +160,7 @@ class Validator {
         return;
       case Role::kRowLabels:
       case Role::kColumnLabels:
+      case Role::kPairIndices:
         TORCH_CHECK_TYPE(x.scalar_type() == at::kLong, who(use), " must be int64, got ", x.scalar_type());
         return;
       default:
@@ -165,6 +182,18 @@ class Validator {
       const Tensor &x = arguments_.operands[step.slot[0]], &y = arguments_.operands[step.slot[1]];
       TORCH_CHECK_VALUE(!differ(x.sym_size(-1), y.sym_size(-1)), "operand ", step.slot[0], " has ", x.sym_size(-1),
                         " features a row and operand ", step.slot[1], " has ", y.sym_size(-1), "; they must agree");
+    }
+  }
+
+  // A rule of places has one entry for each difference of its range.
+  void check_tables() const {
+    for (const Step& step : program_->steps()) {
+      if (step.kind != StepKind::kTable || step.constant[1] < 0) continue;
+      const double least = arguments_.constants[step.constant[0]], most = arguments_.constants[step.constant[1]];
+      const Tensor& table = arguments_.operands[step.slot[0]];
+      TORCH_CHECK_VALUE(least <= most && !differ(table.sym_size(-1), static_cast<std::int64_t>(most - least) + 1), "operand ", step.slot[0],
+                        " (a table) has shape ", table.sym_sizes(), "; expected [*batch, ", most - least + 1,
+                        "], one entry for each difference from ", least, " to ", most);
     }
   }
 
@@ -201,7 +230,12 @@ class Validator {
     const bool rows = arguments_.dim == -2;
     const std::optional<std::int64_t> size = (rows ? sizes_.n_rows : sizes_.n_columns).maybe_as_int();
     const std::string axis = std::string("axis ") + std::to_string(arguments_.dim) + (rows ? " (N)" : " (M)");
-    const bool has_k = std::strstr(arguments_.consumer->arguments, "int k") != nullptr;
+    const bool bins = std::strstr(arguments_.consumer->arguments, "float low") != nullptr;
+    if (bins)
+      TORCH_CHECK_VALUE(arguments_.k > 0 && arguments_.low < arguments_.high && std::isfinite(arguments_.high - arguments_.low),
+                        "histogram needs at least one bin and finite limits low < high, got ", arguments_.k, " bins from ", arguments_.low,
+                        " to ", arguments_.high);
+    const bool has_k = !bins && std::strstr(arguments_.consumer->arguments, "int k") != nullptr;
     if (has_k) {
       TORCH_CHECK_VALUE(arguments_.k >= 0, "k must not be negative, got ", arguments_.k);
       TORCH_CHECK_VALUE(!size || arguments_.k <= *size, "k is ", arguments_.k, ", but ", axis, " has size ", *size,
@@ -243,6 +277,7 @@ int core_dimensions(Role role) {
       return -1;
     case Role::kRowFeatures:
     case Role::kColumnFeatures:
+    case Role::kPairIndices:
       return 2;
     case Role::kScalar:
       return 0;

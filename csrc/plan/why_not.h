@@ -17,7 +17,9 @@ inline std::vector<std::string> why_not_program(const Program& program) {
   refuse(program.has_custom(), "the comparison is a function, which runs on tiles of tensors");
   refuse(program.choices().chunk_size > 0, "chunk_size limits the tiles of the tensor path");
   refuse(program.steps().size() > kMaxSteps, "the expression has more than " + std::to_string(kMaxSteps) + " steps");
-  refuse(program.mask_steps().size() > kMaxMaskSteps, "the mask has more than " + std::to_string(kMaxMaskSteps) + " steps");
+  refuse(program.masks().size() > kMaxMasks, "the expression has more than " + std::to_string(kMaxMasks - 1) + " selects by a mask");
+  for (const std::vector<MaskStep>& mask : program.masks())
+    refuse(mask.size() > kMaxMaskSteps, "the mask has more than " + std::to_string(kMaxMaskSteps) + " steps");
   refuse(program.depth() > kMaxDepth, "the expression holds more than " + std::to_string(kMaxDepth) + " scores of a pair at a time");
   refuse(program.n_slots() > kMaxSlots, "the expression has more than " + std::to_string(kMaxSlots) + " tensors");
   return reasons;

@@ -15,17 +15,40 @@ Record = dict[str, Any]
 
 _NODE_ARGUMENTS = {"s": "number or 0-dim tensor", "#": "number", "r": "row vector [N]", "c": "column vector [M]"}
 _MASK_ARGUMENTS = {"#": "number", "R": "row labels [N]", "C": "column labels [M]", "r": "row flags [N]", "c": "column flags [M]"}
+_TABLE_ARGUMENTS = {"t": "table [T]", "R": "places of rows", "C": "places of columns", "I": "indices [N, M]", "#": "number"}
 _SIZES = {"N": "[N]", "NC": "[N, C]", "Nk": "[N, k]", "P": "[min(N, M)]", "NM": "[N, M]"}
-TABLES = ("sources.md", "metrics.md", "parameters.md", "nodes.md", "masks.md", "consumers.md")
+TABLES = ("sources.md", "metrics.md", "parameters.md", "nodes.md", "masks.md", "lookups.md", "consumers.md")
 # Where the Python call that states a mask rule has another name than the rule.
 _MASK_CALLS = {
     "rows": "`S.mask_rows(a)`",
     "columns": "`S.mask_columns(a)`",
     "off_diagonal": "`exclude_self=True`",
+    "between": "`S[rows]`, `S[:, columns]` of a band or causal mask",
+    "first_rows": "`tp.masks.prefix(a)` of a transposed matrix",
+    "first_columns": "`tp.masks.prefix(a)`",
 }
 # Steps that are written as operators; the others are methods.
-_OPERATORS = {"scale": "S * a", "shift": "S + a", "add": "S + T", "multiply": "S * T"}
-_PACKAGES = ("torchpairwise.masks", "torchpairwise.attention", "torchpairwise.contrastive", "torchpairwise.neighbors")
+_OPERATORS = {
+    **{"scale": "S * a", "shift": "S + a", "add": "S + T", "multiply": "S * T"},
+    **{"greater": "S > a", "greater_equal": "S >= a", "less": "S < a", "less_equal": "S <= a", "equal": "S.eq(a)", "not_equal": "S.ne(a)"},
+    **{"greater_of": "S > T", "greater_equal_of": "S >= T", "equal_of": "S.eq(T)", "not_equal_of": "S.ne(T)"},
+    **{"minimum_of": "S.minimum(T)", "maximum_of": "S.maximum(T)"},
+}
+# The Python calls that make a table step.
+_TABLE_CALLS = {
+    "relative": "`S.bias_table(t, tp.masks.relative_position(m))`, `S.where(mask, number)`",
+    "diagonals": "`tp.eye_like(S)`",
+    "lookup": "`S.bias_table(t, I)`",
+}
+_PACKAGES = (
+    "torchpairwise.masks",
+    "torchpairwise.attention",
+    "torchpairwise.contrastive",
+    "torchpairwise.neighbors",
+    "torchpairwise.optimize",
+    "torchpairwise.statistics",
+    "torchpairwise.transport",
+)
 
 
 def _code(text: str) -> str:
@@ -40,7 +63,7 @@ def _table(header: Iterable[str], rows: Iterable[Iterable[str]]) -> str:
 
 
 def _arguments(signature: str, words: dict[str, str]) -> str:
-    letters = "ab"
+    letters = "abcde"
     return ", ".join(f"`{letters[n]}`: {words[letter]}" for n, letter in enumerate(signature)) or "none"
 
 
@@ -68,14 +91,19 @@ def _node(record: Record) -> list[str]:
 def _consumer(record: Record) -> list[str]:
     results = []
     for word in record["results"].split():
-        note = " int64" if word.endswith("#") else (" without gradient" if word.endswith("!") else "")
-        results.append(_SIZES[word.rstrip("#!")] + note)
-    return [_code(record["name"]), _code(record["formula"]), "; ".join(results), record["empty"] or "raises"]
+        note = " int64" if word[-1] in "#%" else (" without gradient" if word.endswith("!") else "")
+        results.append(_SIZES[word.rstrip("#!%")] + note)
+    path = "native kernels" if record["fused"] else "tiles of tensors"
+    return [_code(record["name"]), _code(record["formula"]), "; ".join(results), record["empty"] or "raises", path]
 
 
 def _mask(record: Record) -> list[str]:
     call = _MASK_CALLS.get(record["name"], _code(f"tp.masks.{record['name']}"))
     return [call, _code(record["formula"]), _arguments(record["signature"], _MASK_ARGUMENTS)]
+
+
+def _lookup(record: Record) -> list[str]:
+    return [_TABLE_CALLS[record["name"]], _code(record["formula"]), _arguments(record["signature"], _TABLE_ARGUMENTS)]
 
 
 def tables(registry: dict[str, list[Record]]) -> dict[str, str]:
@@ -88,7 +116,8 @@ def tables(registry: dict[str, list[Record]]) -> dict[str, str]:
         "parameters.md": _table(["parameter", "of", "meaning"], _parameters(registry["metrics"])),
         "nodes.md": _table(["written as", "score", "arguments"], [*map(_node, registry["nodes"]), *joins]),
         "masks.md": _table(["written as", "keeps the pair (i, j) if", "arguments"], map(_mask, registry["masks"])),
-        "consumers.md": _table(["consumer", "formula", "results", "over nothing"], map(_consumer, registry["consumers"])),
+        "lookups.md": _table(["written as", "score", "arguments"], map(_lookup, registry["tables"])),
+        "consumers.md": _table(["consumer", "formula", "results", "over nothing", "on the CPU"], map(_consumer, registry["consumers"])),
     }
 
 

@@ -87,6 +87,7 @@ class CustomComparison(nn.Module):
         Raises:
             NotImplementedError: `torch.vmap` around the call, or any transform around one with pairwise="vmap".
         """
+        self._caller[0].check()
         layers = torch._C._functorch.get_interpreter_stack() or []
         if any(layer.key() == torch._C._functorch.TransformType.Vmap for layer in layers):
             raise NotImplementedError(

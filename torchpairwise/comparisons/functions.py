@@ -21,17 +21,20 @@ class Caller(nn.Module):
 
     def __init__(self, function: Callable[..., Tensor]) -> None:
         super().__init__()
-        modules = []
-        for name, value in _held(function):
-            if isinstance(value, nn.Module):
-                modules.append(value)
-            if isinstance(value, Tensor) and value.requires_grad:
+        held = list(_held(function))
+        self._tensors = tuple((name, value) for name, value in held if isinstance(value, Tensor))
+        self.check()
+        self._function = (function,)  # in a tuple, so that a module is not registered twice
+        self.modules_used = nn.ModuleList([value for _, value in held if isinstance(value, nn.Module)])
+
+    def check(self) -> None:
+        """Raises if a tensor that the function uses requires a gradient by now, which would be lost."""
+        for name, value in self._tensors:
+            if value.requires_grad:
                 raise ValueError(
                     f"the function uses {name}, a tensor that requires a gradient, which only a module can pass on; "
                     f"give an nn.Module that holds it as a parameter"
                 )
-        self._function = (function,)  # in a tuple, so that a module is not registered twice
-        self.modules_used = nn.ModuleList(modules)
 
     def state(self) -> dict[str, Tensor]:
         """Parameters and buffers by name."""

@@ -1,6 +1,6 @@
 """Losses that pull matching rows together and push the other rows apart, streamed over all pairs."""
 
-from torchpairwise.contrastive.functional import info_nce, nt_xent
-from torchpairwise.contrastive.modules import InfoNCE, NTXent
+from torchpairwise.contrastive.functional import clip, info_nce, nt_xent
+from torchpairwise.contrastive.modules import CLIP, InfoNCE, NTXent
 
-__all__ = ["InfoNCE", "NTXent", "info_nce", "nt_xent"]
+__all__ = ["CLIP", "InfoNCE", "NTXent", "clip", "info_nce", "nt_xent"]

@@ -1,12 +1,13 @@
-"""InfoNCE and NT-Xent: logistic losses of every row against all other rows, without the [N, N] matrix of logits.
+"""InfoNCE, NT-Xent and CLIP: logistic losses of every row against all other rows, without the [N, N] matrix of logits.
 
-Both are written as log(1 + sum of exp(negative - positive)), with the positive pair left out of the streamed sum: the
+All are written as log(1 + sum of exp(negative - positive)), with the positive pair left out of the streamed sum: the
 loss is never negative and keeps its digits when the rows are well separated, where logsumexp minus the positive would
 leave rounding noise.
 """
 
 from __future__ import annotations
 
+import math
 from typing import Literal
 
 import torch
@@ -14,6 +15,7 @@ from torch import Tensor
 
 from torchpairwise._precision import widened
 from torchpairwise.expression import PairwiseExpression, lazy
+from torchpairwise.sweep import sweep
 
 Reduction = Literal["none", "mean", "sum"]
 
@@ -124,14 +126,55 @@ def nt_xent(
     temperature = _as_operand(temperature, first)
     across = _logits(first, second, normalize, temperature)
     match = across.diagonal()
+    both_sides = sweep(across, ["logsumexp"], ["logsumexp"], exclude_self=True)
     losses = [
-        _logistic(match, within.logsumexp(-1, exclude_self=True), across.logsumexp(dim, exclude_self=True))
-        for within, dim in (
-            (_logits(first, None, normalize, temperature), -1),
-            (_logits(second, None, normalize, temperature), -2),
-        )
+        _logistic(match, _logits(view, None, normalize, temperature).logsumexp(-1, exclude_self=True), mass)
+        for view, mass in zip((first, second), both_sides, strict=True)
     ]
     return _reduce(torch.cat(losses, -1), reduction)
+
+
+def clip(
+    first: Tensor,  # [*batch, N, D]
+    second: Tensor,  # [*batch, N, D]
+    *,
+    temperature: float | Tensor = 0.07,
+    normalize: bool = True,
+    reduction: Reduction = "mean",
+) -> Tensor:
+    """CLIP: each row of one side should find its partner among all rows of the other, in both directions.
+
+    loss_i = (CE(s_i., i) + CE(s_.i, i)) / 2 with logits s_ij = cosine(first_i, second_j) / t and CE the cross entropy
+
+    Arguments:
+        first, second: [*batch, N, D], for example images and texts; row i belongs to row i.
+        temperature: t > 0, a number or a 0-dim tensor, which may require gradients (a logit scale is 1 / t).
+        normalize: True compares by cosine similarity, False by dot product.
+        reduction: "mean", "sum", or "none" for one loss a pair.
+
+    Returns:
+        A 0-dim tensor, or [*batch, N] with `reduction="none"`; float32 for half precision inputs. Without rows the mean is 0.
+
+    Raises:
+        ValueError: temperature <= 0, shapes that differ, or an unknown option.
+
+    Notes:
+        Every pair is evaluated once for both directions. Memory grows with N D. Radford et al. 2021, "Learning transferable visual models
+        from natural language supervision".
+
+    Example:
+        >>> import torch
+        >>> from torchpairwise.contrastive import clip
+        >>> clip(torch.eye(2), torch.eye(2), temperature=0.5)  # log(1 + exp(-2))
+        tensor(0.1269)
+    """
+    _check_pair("first", first, "second", second)
+    _check_options(temperature, reduction)
+    first, second = widened(first), widened(second)
+    logits = _logits(first, second, normalize, _as_operand(temperature, first))
+    match = logits.diagonal()
+    rows, columns = sweep(logits, ["logsumexp"], ["logsumexp"], exclude_self=True)
+    return _reduce(0.5 * (_logistic(match, rows) + _logistic(match, columns)), reduction)
 
 
 def _logits(X: Tensor, Y: Tensor | None, normalize: bool, temperature: float | Tensor) -> PairwiseExpression:
@@ -139,8 +182,13 @@ def _logits(X: Tensor, Y: Tensor | None, normalize: bool, temperature: float | T
 
 
 def _logistic(match: Tensor, *masses: Tensor) -> Tensor:
-    """log(1 + sum_k exp(mass_k - match)). The term 0 keeps it finite, with its gradients, where all masses are -inf."""
-    return torch.stack([torch.zeros_like(match), *(mass - match for mass in masses)]).logsumexp(0)
+    """log(1 + sum_k exp(mass_k - match)), whose digits are kept where it is small; 0 with zero gradients where all masses are -inf."""
+    total = masses[0]
+    for mass in masses[1:]:
+        nothing = (total == -math.inf) & (mass == -math.inf)
+        joined = torch.logaddexp(torch.where(nothing, 0.0, total), torch.where(nothing, 0.0, mass))
+        total = torch.where(nothing, -math.inf, joined)
+    return torch.logaddexp(total - match, torch.zeros_like(match))
 
 
 def _reduce(losses: Tensor, reduction: Reduction) -> Tensor:

@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from torch import Tensor, nn
 
-from torchpairwise.contrastive.functional import Reduction, info_nce, nt_xent
+from torchpairwise.contrastive.functional import Reduction, clip, info_nce, nt_xent
 
 
 class Temperature(nn.Module):
@@ -112,6 +112,44 @@ class NTXent(nn.Module):
     def forward(self, first: Tensor, second: Tensor) -> Tensor:
         """The loss of two views [*batch, N, D]."""
         return nt_xent(first, second, temperature=self.temperature(), normalize=self.normalize, reduction=self.reduction)
+
+    def extra_repr(self) -> str:
+        """The options."""
+        return f"normalize={self.normalize}, reduction={self.reduction!r}"
+
+
+class CLIP(nn.Module):
+    """`clip` as a module.
+
+    Arguments:
+        temperature: a number > 0; the start of a learned one by default, kept positive by an exponential.
+        normalize, reduction: as in `clip`.
+        learnable_temperature: True by default, as in the paper.
+
+    Example:
+        >>> import torch
+        >>> from torchpairwise.contrastive import CLIP
+        >>> loss = CLIP(temperature=0.5, learnable_temperature=False)
+        >>> loss(torch.eye(2), torch.eye(2))
+        tensor(0.1269)
+    """
+
+    def __init__(
+        self,
+        *,
+        temperature: float = 0.07,
+        normalize: bool = True,
+        reduction: Reduction = "mean",
+        learnable_temperature: bool = True,
+    ) -> None:
+        super().__init__()
+        self.temperature = Temperature(temperature, learnable_temperature)
+        self.normalize = normalize
+        self.reduction = reduction
+
+    def forward(self, first: Tensor, second: Tensor) -> Tensor:
+        """The loss of matching rows [*batch, N, D]."""
+        return clip(first, second, temperature=self.temperature(), normalize=self.normalize, reduction=self.reduction)
 
     def extra_repr(self) -> str:
         """The options."""

@@ -8,6 +8,7 @@ the digits with noise, up to a size where storing all pairs starts to hurt.
 from __future__ import annotations
 
 import argparse
+import sys
 import time
 from importlib.util import find_spec
 from pathlib import Path
@@ -33,11 +34,15 @@ def main(arguments: list[str] | None = None) -> None:
     size = "fast" if options.fast else "full"
     started = time.perf_counter()
     results: list[Result] = []
-    with tqdm(total=2 * len(TASKS), dynamic_ncols=True) as bar:
+    # A bar redraws itself: in a log, one line a step says the same.
+    terminal = sys.stderr.isatty()
+    with tqdm(total=2 * len(TASKS), dynamic_ncols=True, disable=not terminal) as bar:
         for index, task in enumerate(TASKS):
             measurements = []
             for engine in ("ours", "dense"):
                 bar.set_description(f"{task.title}: {engine}")
+                if not terminal:
+                    print(f"{task.title}: {engine}", file=sys.stderr, flush=True)
                 bar.set_postfix_str("")
                 measurements.append(measured(index, engine, size, bar))
                 bar.update()

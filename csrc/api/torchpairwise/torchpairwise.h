@@ -11,6 +11,7 @@
 #pragma once
 
 #include <ATen/core/Tensor.h>
+#include <ATen/core/ivalue.h>
 
 #include <cstdint>
 #include <initializer_list>
@@ -138,7 +139,8 @@ class PairwiseExpression {
   std::tuple<at::Tensor, at::Tensor> select(const std::string& name, std::int64_t dim) const;
   std::int64_t checked(std::int64_t dim) const;
   at::Tensor computed(const at::Tensor& tensor, const char* name) const;  // an input in the dtype of the computation
-  at::Tensor result(const at::Tensor& computed) const { return computed.to(dtype_); }
+  // The results of a consumer, given the arguments of its schema that follow the constants.
+  std::vector<at::Tensor> run(const std::string& consumer, const std::vector<c10::IValue>& arguments) const;
 
   std::vector<ProgramStep> steps_, mask_steps_;
   at::ScalarType dtype_ = at::kFloat, compute_ = at::kFloat;  // of results, and of the computation
