@@ -177,8 +177,8 @@ MESSAGES: list[tuple[type[Exception], str, Callable[[], Any]]] = [
     (ValueError, r"mode='condensed' needs one collection", lambda: custom(X, mode="condensed")),
     (ValueError, r"mode='paired' compares row i with row i; X has 3 rows and Y has 4", lambda: custom(X, Y, mode="paired")),
     (ValueError, r"Y has batch dimensions \[3\]", lambda: custom(torch.ones(2, 2), torch.ones(3, 2), mode="single")),
-    (ValueError, r"Y has shape \[2\]; mode='all_pairs' expects at least 2", lambda: custom(X, torch.ones(2))),
-    (TypeError, r"X is list; expected a tensor", lambda: custom([1.0])),  # type: ignore[arg-type]
+    (ValueError, r"Y has shape \[2\]; expected at least 2 dimensions for a collection", lambda: custom(X, torch.ones(2))),
+    (TypeError, r"X\[0\] is float 1.0; expected a tensor", lambda: custom([1.0])),
     (
         ValueError,
         r"returned \[3, 4, 2\] for x \[3, 1, 2\] and y \[1, 4, 2\]; .*broadcast over rows",

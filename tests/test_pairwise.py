@@ -13,7 +13,7 @@ import torch
 from torch import Tensor, nn
 
 import torchpairwise as tp
-from torchpairwise import pairwise
+from torchpairwise.comparisons import custom
 
 FORMS = pytest.mark.parametrize("form", ["broadcast", "vmap"])
 
@@ -226,7 +226,7 @@ def test_a_comparison_lives_as_long_as_what_needs_it() -> None:
     del gradient
     X.grad = None
     gc.collect()
-    assert gone() is None and key not in pairwise._COMPARISONS
+    assert gone() is None and key not in custom._COMPARISONS
 
 
 def test_a_comparison_of_another_process_is_named() -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
@@ -10,9 +10,10 @@ from torch import Tensor
 from torchpairwise._checks import as_scalar, broadcast_batch, check_device, describe, matching, promoted
 from torchpairwise._registry import MetricInfo, metric_info
 from torchpairwise._steps import Step
-from torchpairwise.pairwise import CustomComparison
+from torchpairwise.comparisons.collections import Collection, collect
+from torchpairwise.comparisons.custom import CustomComparison, anchor, bind_collections
 
-__all__ = ["bind_features", "lower_metric"]
+__all__ = ["bind_features", "check_options", "lower_metric"]
 
 
 def bind_features(X: Any, Y: Any) -> tuple[Tensor, Tensor, torch.dtype]:
@@ -38,23 +39,38 @@ def bind_features(X: Any, Y: Any) -> tuple[Tensor, Tensor, torch.dtype]:
     return rows, Y.to(compute), dtype
 
 
-def lower_metric(X: Any, Y: Any, metric: Any, options: dict[str, Any]) -> tuple[tuple[Step, ...], tuple[int, ...], torch.dtype, str]:
+Lowered: TypeAlias = tuple[tuple[Step, ...], tuple[int, ...], torch.dtype, str]
+
+
+def lower_metric(X: Any, Y: Any, metric: Any, options: dict[str, Any]) -> Lowered:
     """Steps, shape, dtype and name of a bound metric."""
-    if not isinstance(metric, (str, CustomComparison)):
-        hint = "; wrap a function with tp.make_pairwise" if callable(metric) else ""
-        raise TypeError(f"metric is {describe(metric)}; expected a name of tp.metrics() or a comparison of tp.make_pairwise{hint}")
-    rows, columns, dtype = bind_features(X, Y)
-    batch = broadcast_batch(rows.shape[:-2], columns.shape[:-2], "Y")
-    shape = (*batch, rows.shape[-2], columns.shape[-2])
     if isinstance(metric, CustomComparison):
         if options:
             raise TypeError(f"option {sorted(options)[0]!r} was given with a comparison; a comparison holds its own parameters")
-        step = Step("custom", (rows, columns, *metric.operands(), *metric.anchor(rows.device)), (), metric)
-        return (step,), shape, dtype, metric.name
+        rows_of, columns_of = _collected(metric, X, "X"), None if Y is None or Y is X else _collected(metric, Y, "Y")
+        return _compared(metric, rows_of, columns_of)
+    if not isinstance(metric, str):
+        hint = "; wrap a function with tp.make_pairwise" if callable(metric) else ""
+        raise TypeError(f"metric is {describe(metric)}; expected a name of tp.metrics() or a comparison of tp.make_pairwise{hint}")
+    rows, columns, dtype = bind_features(X, Y)
     info = metric_info(metric)
     if rows.shape[-1] != columns.shape[-1]:
         raise ValueError(f"X has {rows.shape[-1]} features and Y has {columns.shape[-1]}; both need the same D")
-    return _named(info, rows, columns, dtype, options), shape, dtype, info.name
+    return _named(info, rows, columns, dtype, options), _shape(rows, columns), dtype, info.name
+
+
+def _collected(comparison: CustomComparison, samples: Any, name: str) -> Collection:
+    return samples if isinstance(samples, Collection) else collect(samples, comparison.sample_ndim, name, 1)
+
+
+def _compared(comparison: CustomComparison, x: Collection, y: Collection | None) -> Lowered:
+    rows, columns, dtype, evaluated = bind_collections(comparison, x, y)
+    step = Step("custom", (rows, columns, *comparison.operands(), *anchor(evaluated, rows.device)), (), evaluated)
+    return (step,), _shape(rows, columns), dtype, comparison.name
+
+
+def _shape(rows: Tensor, columns: Tensor) -> tuple[int, ...]:
+    return (*broadcast_batch(rows.shape[:-2], columns.shape[:-2], "Y"), rows.shape[-2], columns.shape[-2])
 
 
 def _named(info: MetricInfo, rows: Tensor, columns: Tensor, dtype: torch.dtype, options: dict[str, Any]) -> tuple[Step, ...]:
@@ -92,14 +108,20 @@ def _value(argument: str, values: dict[str, Any]) -> Any:
     return -values[name] if argument.startswith("-") else values[name]
 
 
-def _parameters(info: MetricInfo, options: dict[str, Any], features: Tensor, dtype: torch.dtype) -> dict[str, Any]:
-    """Numbers, 0-dim tensors, or a vector gamma, by name; defaults where nothing was given."""
+def check_options(info: MetricInfo, options: dict[str, Any]) -> bool:
+    """Raises TypeError for an option that the metric does not have; returns whether it has a width, gamma or lengthscale."""
     accepted = [parameter.name for parameter in info.parameters]
     has_width = any(parameter.name == "gamma" and parameter.meaning.startswith("width") for parameter in info.parameters)
     for option in options:
         if option not in accepted and not (has_width and option == "lengthscale"):
             known = ", ".join([*accepted, *(["lengthscale"] if has_width else [])]) or "no options"
             raise TypeError(f"metric {info.name!r} has no option {option!r}; it takes {known}")
+    return has_width
+
+
+def _parameters(info: MetricInfo, options: dict[str, Any], features: Tensor, dtype: torch.dtype) -> dict[str, Any]:
+    """Numbers, 0-dim tensors, or a vector gamma, by name; defaults where nothing was given."""
+    has_width = check_options(info, options)
     given = {name: value for name, value in options.items() if value is not None}
     if "lengthscale" in given:
         if "gamma" in given:

@@ -15,6 +15,8 @@ from torchpairwise._gather import as_index, batch_entry, gathered
 from torchpairwise._lowering import lower_metric
 from torchpairwise._steps import Step
 from torchpairwise.algebra import Algebra
+from torchpairwise.comparisons.bindable import Bound, Preparation, Preparer
+from torchpairwise.comparisons.custom import anchor
 from torchpairwise.configuration import checked_workspace, workspace_limit
 from torchpairwise.nodes import Nodes
 
@@ -246,8 +248,8 @@ class PairwiseExpression(Nodes, Algebra):
         def mapped(step: Step) -> Step:
             tensors = tuple(once(tensor) for tensor in step.tensors)
             if step.comparison is not None:
-                n_anchors = len(step.comparison.anchor(tensors[0].device))
-                tensors = (*tensors[: len(tensors) - n_anchors], *step.comparison.anchor(tensors[0].device))
+                held = anchor(step.comparison, tensors[0].device)
+                tensors = (*tensors[: len(tensors) - len(held)], *held)
             return step._replace(tensors=tensors, mask=tuple(mapped(inner) for inner in step.mask))
 
         steps = tuple(mapped(step) for step in self._steps)
@@ -285,7 +287,7 @@ def eye_like(
 def lazy(
     X: Any,
     Y: Any = None,
-    metric: Any = "sqeuclidean",
+    metric: Any = None,
     *,
     chunk_size: int | None = None,
     precision: str | None = None,
@@ -296,9 +298,10 @@ def lazy(
     """Describes the matrix of scores ``metric(X_i, Y_j)`` without computing it.
 
     Arguments:
-        X: rows [*batch, N, D].
+        X: rows [*batch, N, D]; or what ``prepare`` of a comparison of `tp.make_feature_pairwise` returned, alone.
         Y: columns [*batch, M, D]; None compares X with itself. Batch dimensions broadcast.
-        metric: a name of `tp.metrics()`, or a comparison of `tp.make_pairwise`.
+        metric: a name of `tp.metrics()`, a comparison of `tp.make_pairwise` (samples may then be arrays or trees), or one of
+            `tp.make_feature_pairwise`, which encodes X and Y once, now. "sqeuclidean" by default.
         chunk_size: limit for the rows and columns of a tile on the tensor path; None lets the plan choose.
         precision: None, or "fast" to allow the plain expansion of squared distances, without its rescue.
         workspace_bytes: limit for the memory beyond inputs and outputs; None for that of `tp.config`, or what the plan chooses.
@@ -331,6 +334,7 @@ def lazy(
         raise ValueError(f"backend={backend!r}; expected 'auto', 'native' or 'tiles'")
     if precision not in (None, "fast"):
         raise ValueError(f"precision={precision!r}; expected None or 'fast'")
+    X, Y, metric, options, chunk_size = _bound(X, Y, metric, options, chunk_size)
     if chunk_size is not None and (isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size < 1):
         raise ValueError(f"chunk_size={chunk_size!r}; expected a positive integer or None")
     words = [backend] if backend != "auto" else []
@@ -340,3 +344,21 @@ def lazy(
     words += ["fast"] if precision == "fast" else []
     steps, shape, dtype, name = lower_metric(X, Y, metric, options)
     return PairwiseExpression(steps, (), shape, dtype, name, " ".join(words))
+
+
+def _bound(X: Any, Y: Any, metric: Any, options: dict[str, Any], chunk_size: int | None) -> Bound:
+    """Arguments of tensors; features are computed or taken where something stands for them."""
+    if isinstance(metric, Preparer):
+        if options:
+            raise TypeError(f"option {sorted(options)[0]!r} was given with a comparison; a comparison holds its own parameters")
+        X, Y, metric = metric.prepare_lazy(X, Y), None, None
+    if not isinstance(X, Preparation):
+        return Bound(X, Y, "sqeuclidean" if metric is None else metric, options, chunk_size)
+    if Y is not None or metric is not None or options:
+        given = "Y" if Y is not None else ("metric" if metric is not None else sorted(options)[0])
+        raise TypeError(
+            f"{given} was given with prepared features, which hold both sides and their comparison; call tp.lazy(prepared), or take "
+            f"features from comparison.encode for another metric"
+        )
+    bound = X.bind()
+    return bound if chunk_size is None else bound._replace(chunk_size=chunk_size)
