@@ -37,6 +37,8 @@ class Head(nn.Module):
 
 COMPARISON = tp.make_pairwise(bilinear)
 LEARNED = tp.make_pairwise(Head())
+ENCODED = tp.make_feature_pairwise(nn.Linear(4, 3), "rbf", gamma=0.2)
+ENCODED_HEAD = tp.make_feature_pairwise((nn.Linear(4, 3), nn.Linear(4, 3)), head=COMPARISON)
 EARLIER = tp.masks.causal() & ~tp.masks.band(0, 0)
 
 # x [N, 4], y [N + 2, 4], v [N + 2, 3], t []
@@ -70,6 +72,9 @@ PROGRAMS: dict[str, Callable[[Tensor, Tensor, Tensor, Tensor], Any]] = {
     "batch": lambda x, y, v, t: tp.lazy(x.expand(2, -1, -1), y).add_rows(x[:, 0]).sum(-1),
     "comparison": lambda x, y, v, t: tp.lazy(x, y, COMPARISON).softmax_matmul(v),
     "learned": lambda x, y, v, t: tp.lazy(x, y, LEARNED).logsumexp(-1),
+    "encoded": lambda x, y, v, t: tp.lazy(x, y, ENCODED).logsumexp(-1),
+    "encoded, stored": lambda x, y, v, t: ENCODED(x, y) @ v,
+    "encoded by two towers": lambda x, y, v, t: tp.lazy(ENCODED_HEAD.prepare(x, y)).softmax_matmul(v),
     "dense": lambda x, y, v, t: tp.lazy(x, y, chunk_size=4, backend="tiles").dense(),
 }
 

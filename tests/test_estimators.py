@@ -18,9 +18,11 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
 from torchpairwise.attention import NadarayaWatson
+from torchpairwise.learned import NeighborhoodComponentsAnalysis
 from torchpairwise.neighbors import KNeighborsClassifier, KNeighborsRegressor, NearestNeighbors
 
 ESTIMATORS = [
+    NeighborhoodComponentsAnalysis(max_iter=5),
     KNeighborsClassifier(),
     KNeighborsClassifier(weights="distance", metric="manhattan"),
     KNeighborsRegressor(),
@@ -42,7 +44,9 @@ def fitted(estimator: Any) -> tuple[Any, np.ndarray]:
 
 
 def answer(estimator: Any, X: Any) -> np.ndarray:
-    return estimator.kneighbors(X)[0] if isinstance(estimator, NearestNeighbors) else estimator.predict(X)
+    if isinstance(estimator, NearestNeighbors):
+        return estimator.kneighbors(X)[0]
+    return estimator.predict(X) if hasattr(estimator, "predict") else estimator.transform(X)
 
 
 @pytest.mark.parametrize("estimator", ESTIMATORS, ids=repr)

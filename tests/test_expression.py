@@ -443,7 +443,7 @@ def test_report(capsys: pytest.CaptureFixture[str]) -> None:
         assert words in text
 
 
-MODULES = ["_native", "_registry", "consume", "elementwise", "explain", "expression", "masks", "nodes"]
+MODULES = ["_native", "_registry", "configuration", "consume", "elementwise", "explain", "expression", "masks", "nodes"]
 MODULES += ["comparisons.custom", "encoding.feature_pairwise", "encoding.prepared"]
 MODULES += ["optimize.box_qp", "optimize.results", "optimize.sinkhorn", "statistics"]
 MODULES += ["transport.barycenter", "transport.functional", "transport.modules"]

@@ -7,6 +7,7 @@ import gc
 import pickle
 import weakref
 from copy import deepcopy
+from typing import Any
 
 import pytest
 import torch
@@ -261,3 +262,244 @@ def test_a_tensor_whose_gradient_is_switched_on_later_is_refused() -> None:
     weight.requires_grad_()
     with pytest.raises(ValueError, match="uses weight, a tensor that requires a gradient"):
         S.sum()
+
+
+# Samples of any shape, and trees
+
+
+def set_distance(x: Tensor, y: Tensor) -> Tensor:
+    """Of two sets of points [T, D]: the mean distance to the nearest point of the other."""
+    return (x.unsqueeze(-2) - y.unsqueeze(-3)).square().sum(-1).amin(-1).mean(-1)
+
+
+@FORMS
+@pytest.mark.parametrize("chunk_size", [None, 2])
+def test_samples_may_be_arrays(form: str, chunk_size: int | None) -> None:
+    X, Y = (torch.randn(*shape, 4, 3, dtype=torch.float64).requires_grad_() for shape in ((2, 5), (6,)))
+    comparison = tp.make_pairwise(set_distance, pairwise=form, sample_ndim=2)
+    dense = set_distance(X.unsqueeze(-3), Y.unsqueeze(-4))
+    S = tp.lazy(X, Y, comparison, chunk_size=chunk_size)
+    assert S.shape == (2, 5, 6)
+    torch.testing.assert_close(comparison(X, Y), dense)
+    torch.testing.assert_close(S.dense(), dense)
+    torch.testing.assert_close(S.T.topk(2).values, dense.mT.topk(2).values)
+    torch.testing.assert_close(S.min(-1).values, dense.amin(-1))
+    torch.testing.assert_close(S.diagonal(), dense.diagonal(dim1=-2, dim2=-1))
+    i, j = torch.arange(5)[:, None], torch.arange(6)
+    torch.testing.assert_close(S.masked(tp.masks.causal()).sum(-1), torch.where(j <= i + 1, dense, 0.0).sum(-1))
+    got = torch.autograd.grad(S.logsumexp(-1).sum(), (X, Y))
+    torch.testing.assert_close(got, torch.autograd.grad(dense.logsumexp(-1).sum(), (X, Y)))
+    torch.testing.assert_close(comparison(X[0, 0], Y[1], mode="single"), dense[0, 0, 1])
+    torch.testing.assert_close(comparison(X[:, :5], Y[:5], mode="paired"), dense[:, :, :5].diagonal(dim1=-2, dim2=-1))
+
+
+@FORMS
+def test_samples_may_be_single_numbers(form: str) -> None:
+    X, Y = torch.arange(3.0), torch.tensor([1.0, 5.0])
+    comparison = tp.make_pairwise(lambda x, y: (x - y).abs(), pairwise=form, sample_ndim=0)
+    assert comparison(X, Y).tolist() == tp.lazy(X, Y, comparison).dense().tolist() == [[1, 5], [0, 4], [1, 3]]
+
+
+def tree_score(x: dict[str, Tensor], y: dict[str, Tensor]) -> Tensor:
+    assert x["label"].dtype == torch.int64 and x["flag"].dtype == torch.bool
+    same = (x["label"] == y["label"]) & x["flag"]
+    return torch.where(same, (x["points"] - y["points"]).abs().sum((-1, -2)), x["scale"].squeeze(-1) * 0.5)
+
+
+def tree(n: int, *batch: int) -> dict[str, Tensor]:
+    return {
+        "points": torch.randn(*batch, n, 2, 3),
+        "label": torch.randint(0, 3, (*batch, n)),
+        "flag": torch.rand(*batch, n) > 0.3,
+        "scale": torch.randn(*batch, n, 1, dtype=torch.float64),
+    }
+
+
+@FORMS
+def test_samples_may_be_trees_of_several_dtypes(form: str) -> None:
+    torch.manual_seed(0)
+    X, Y = tree(5, 2), tree(6)
+    comparison = tp.make_pairwise(tree_score, pairwise=form, sample_ndim={"points": 2, "label": 0, "flag": 0, "scale": 1})
+    same = (X["label"][..., :, None] == Y["label"]) & X["flag"][..., :, None]
+    distances = (X["points"][..., :, None, :, :] - Y["points"]).abs().sum((-1, -2))
+    dense = torch.where(same, distances.double(), X["scale"] * 0.5)
+    torch.testing.assert_close(comparison(X, Y), dense)
+    S = tp.lazy(X, Y, comparison, chunk_size=2)
+    assert S.dtype == torch.float64
+    torch.testing.assert_close(S.dense(), dense, atol=1e-6, rtol=1e-6)
+    torch.testing.assert_close(S.sum(-2), dense.sum(-2), atol=1e-5, rtol=1e-5)
+    for copied in (pickle.loads(pickle.dumps(S)) if form == "broadcast" else deepcopy(S), deepcopy(S)):
+        torch.testing.assert_close(copied.sum(-2), S.sum(-2))
+    torch.testing.assert_close(S.to(torch.float32).sum(-2), S.sum(-2).float())
+
+
+def test_trees_live_as_long_as_what_needs_them() -> None:
+    X = {"a": torch.ones(3, 2, requires_grad=True)}
+    comparison = tp.make_pairwise(lambda x, y: (x["a"] * y["a"]).sum(-1))
+    loss = tp.lazy(X, None, comparison).sum()
+    del comparison
+    gc.collect()
+    loss.backward()
+    assert X["a"].grad.tolist() == [[6, 6]] * 3
+
+
+@pytest.mark.parametrize(
+    ("words", "call"),
+    [
+        (r"leaves of X have shapes \{'a': \[3, 2\], 'b': \[4, 2\]\}, whose leading", lambda c: c({"a": A, "b": torch.ones(4, 2)})),
+        (r"sample_ndim=\{'a': 1\} does not have the structure of the samples, \{'a': tensor, 'b': tensor\}",
+         lambda c: tp.make_pairwise(chebyshev, sample_ndim={"a": 1})({"a": A, "b": A})),
+        (r"sample_ndim=True; expected", lambda c: tp.make_pairwise(chebyshev, sample_ndim=True)),
+        (r"sample_ndim=-1; expected", lambda c: tp.make_pairwise(chebyshev, sample_ndim=[1, -1])),
+        (r"sample_ndim='2'; expected", lambda c: tp.make_pairwise(chebyshev, sample_ndim="2")),
+        (r"holds whole numbers beyond 16777216, which torch.float32", lambda c: tp.lazy([A, torch.full((3, 1), 2**25)], None, c)),
+        (r"leaves of a sample are on cpu and meta", lambda c: tp.lazy({"a": A, "b": A.to("meta")}, None, c)),
+        (r"X is on cpu, but Y is on meta", lambda c: tp.lazy(A, A.to("meta"), c)),
+    ],
+)  # fmt: skip
+def test_samples_that_do_not_fit(words: str, call: Any) -> None:
+    with pytest.raises(ValueError, match=words):
+        call(tp.make_pairwise(chebyshev))
+
+
+A = torch.ones(3, 2)
+
+
+def test_samples_of_other_types() -> None:
+    comparison = tp.make_pairwise(chebyshev)
+    for words, call in (
+        ("X has dtype torch.complex64; complex", lambda: tp.lazy(A + 0j, None, comparison)),
+        ("X has dtype torch.float32, but Y has torch.float64", lambda: tp.lazy(A, A.double(), comparison)),
+        (r"X\['a'\] is str 'text'; expected a tensor", lambda: comparison({"a": "text"})),
+    ):
+        with pytest.raises(TypeError, match=words):
+            call()
+
+
+# What streaming cannot do
+
+
+@pytest.mark.parametrize("kind", ["rand", "dropout", "dropout module"])
+def test_random_numbers_are_refused_when_streamed_and_fine_when_stored(kind: str) -> None:
+    dropout = nn.Dropout(0.5)
+    function = {
+        "rand": lambda x, y: chebyshev(x, y) + torch.rand(()),
+        "dropout": lambda x, y: torch.nn.functional.dropout(x - y, 0.5).sum(-1),
+        "dropout module": lambda x, y: dropout(x - y).sum(-1),
+    }[kind]
+    comparison = tp.make_pairwise(function)
+    X, Y = samples(3), samples(4)
+    with pytest.raises(ValueError, match=r"draws random numbers \(aten.*Call .eval\(\) on its dropout"):
+        tp.lazy(X, Y, comparison).sum(-1)
+    assert comparison(X, Y).shape == (3, 4)
+    if kind == "dropout module":
+        dropout.eval()
+        torch.testing.assert_close(tp.lazy(X, Y, comparison).sum(-1), (X[:, None] - Y).sum((-1, -2)))
+
+
+def test_numbers_that_another_thread_draws_are_no_reason_to_refuse() -> None:
+    state = torch.get_rng_state()
+
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        torch.set_rng_state(torch.Generator().manual_seed(5).get_state())  # moves without an operation of torch
+        seen.append(1)
+        return chebyshev(x, y)
+
+    seen: list[int] = []
+    X = samples(3)
+    try:
+        assert tp.lazy(X, None, tp.make_pairwise(function)).sum(-1).shape == (3,)
+    finally:
+        torch.set_rng_state(state)
+    assert len(seen) == 2  # evaluated again to be sure
+
+
+def test_buffers_that_change_are_refused_when_streamed() -> None:
+    norm = nn.BatchNorm1d(1, dtype=torch.float64)
+
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        distance = chebyshev(x, y)
+        return norm(distance.reshape(-1, 1)).reshape(distance.shape)
+
+    comparison = tp.make_pairwise(function)
+    with pytest.raises(ValueError, match="changes a buffer in place, as batch normalisation does in training.*eval"):
+        tp.lazy(samples(3), samples(4), comparison).sum(-1)
+    comparison.eval()
+    assert not norm.training
+    torch.testing.assert_close(tp.lazy(samples(3), samples(4), comparison).dense(), comparison(samples(3), samples(4)))
+
+
+@pytest.mark.parametrize(
+    ("function", "facts", "words"),
+    [
+        (lambda x, y: x[..., 0] - y[..., 0], {"symmetric": True}, r"declared symmetric=True, but f\(x, y\) and f\(y, x\) differ by up to"),
+        (lambda x, y: (x * y).sum(-1), {"zero_diagonal": True}, r"declared zero_diagonal=True, but f\(x, x\) and 0 differ by up to"),
+        (lambda x, y: chebyshev(x, y) - chebyshev(x, y).mean(-1, keepdim=True), {}, "in dependence on the other columns of its tile"),
+        (lambda x, y: chebyshev(x, y) - chebyshev(x, y).mean(-2, keepdim=True), {}, "in dependence on the other rows of its tile"),
+    ],
+)
+def test_check_finds_what_does_not_hold(function: Any, facts: dict[str, bool], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        tp.make_pairwise(function, **facts).check(samples(4), samples(5))
+
+
+def test_check_finds_a_function_that_changes() -> None:
+    calls: list[int] = []
+
+    def counting(x: Tensor, y: Tensor) -> Tensor:
+        calls.append(1)
+        return chebyshev(x, y) + len(calls)
+
+    with pytest.raises(ValueError, match="gives other scores when it is evaluated again: they differ by up to 1"):
+        tp.make_pairwise(counting).check(samples(4))
+
+
+@FORMS
+def test_check_passes_what_holds(form: str) -> None:
+    comparison = tp.make_pairwise(chebyshev, pairwise=form, symmetric=True, zero_diagonal=True)
+    comparison.check(samples(4), samples(5))
+    comparison.check(samples(1))
+    tp.make_pairwise(set_distance, sample_ndim=2).check(torch.randn(3, 4, 2))
+
+
+# Module
+
+
+def test_a_comparison_is_a_module() -> None:
+    module = Weighted()
+    comparison = tp.make_pairwise(module)
+    assert list(comparison.state_dict()) == ["function.weight", "function.factor"]
+    assert [name for name, _ in comparison.named_parameters()] == ["function.weight"]
+    closed = tp.make_pairwise(lambda x, y: module(x, y))
+    assert list(closed.state_dict()) == ["modules_used.0.weight", "modules_used.0.factor"]
+    other = tp.make_pairwise(Weighted())
+    with torch.no_grad():
+        other.function.weight.fill_(7)
+    other.load_state_dict(comparison.state_dict())
+    X = samples(3)
+    torch.testing.assert_close(tp.lazy(X, None, other).sum(), tp.lazy(X, None, comparison).sum())
+    copy = deepcopy(comparison)
+    with torch.no_grad():
+        copy.function.weight.mul_(2)
+    torch.testing.assert_close(tp.lazy(X, None, copy).sum(), 2 * tp.lazy(X, None, comparison).sum())
+    comparison.float()
+    assert tp.lazy(X.float(), None, comparison).sum().dtype == torch.float32
+    assert comparison.eval().function.training is False
+
+
+def test_streamed_scores_are_computed_without_autocast_and_stored_ones_with_it() -> None:
+    layer, seen = nn.Linear(3, 2), []
+
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        projected = layer(x)
+        seen.append(projected.dtype)
+        return (projected - layer(y)).square().sum(-1)
+
+    comparison, X = tp.make_pairwise(function), samples(3).float().requires_grad_()
+    with torch.autocast("cpu", torch.bfloat16):
+        loss = tp.lazy(X, None, comparison).logsumexp(-1).sum()
+        assert set(seen) == {torch.float32}
+        comparison(X)
+        assert seen.pop() == torch.bfloat16
+    loss.backward()
+    assert set(seen) == {torch.float32} and X.grad.isfinite().all()

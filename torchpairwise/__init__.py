@@ -1,7 +1,7 @@
 """Pairwise scores that are reduced in tiles and never stored, with gradients."""
 
 from torchpairwise import _native as _native
-from torchpairwise import attention, contrastive, masks, neighbors, optimize, statistics, transport
+from torchpairwise import attention, contrastive, learned, masks, neighbors, optimize, statistics, transport
 from torchpairwise._native import build_info, cmake_prefix_path
 from torchpairwise._registry import MetricInfo, metric_info, metrics
 from torchpairwise.comparisons import CustomComparison, make_pairwise
@@ -34,6 +34,7 @@ __all__ = [
     "energy_statistics",
     "eye_like",
     "lazy",
+    "learned",
     "make_feature_pairwise",
     "make_pairwise",
     "masks",

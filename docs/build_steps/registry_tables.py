@@ -44,6 +44,7 @@ _PACKAGES = (
     "torchpairwise.masks",
     "torchpairwise.attention",
     "torchpairwise.contrastive",
+    "torchpairwise.learned",
     "torchpairwise.neighbors",
     "torchpairwise.optimize",
     "torchpairwise.statistics",

@@ -119,7 +119,8 @@ class CustomComparison(nn.Module):
 
     def streamed(self, x: Collection, y: Collection, parameters: Sequence[Tensor]) -> Tensor:
         """Scores of a tile; a function that would give other scores when it is evaluated again is refused."""
-        return refuse_state(self.name, lambda: self.scores(x, y, parameters), x.leaves[0].device, parameters)
+        buffers = self._caller[0].changing(parameters)
+        return refuse_state(self.name, lambda: self.scores(x, y, parameters), x.leaves[0].device, buffers)
 
     def scores(self, x: Collection, y: Collection, parameters: Sequence[Tensor]) -> Tensor:
         """Scores of samples whose leading dimensions broadcast.

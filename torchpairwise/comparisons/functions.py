@@ -40,6 +40,13 @@ class Caller(nn.Module):
         """Parameters and buffers by name."""
         return {**dict(self.named_parameters()), **dict(self.named_buffers())}
 
+    def changing(self, given: Sequence[Tensor]) -> Sequence[Tensor]:
+        """Of tensors given in the order of `state`, the buffers, where a module that has some is in training and may change them."""
+        if not any(module.training and module._buffers for module in self.modules()):
+            return ()
+        first = len(dict(self.named_parameters()))
+        return given[first : first + len(dict(self.named_buffers()))]
+
     def forward(self, x: Any, y: Any) -> Tensor:
         return self._function[0](x, y)
 
@@ -101,12 +108,12 @@ def refuse_state(name: str, call: Callable[[], Any], device: torch.device, buffe
     Raises:
         ValueError: it did.
     """
-    versions = [None if tensor.is_inference() else tensor._version for tensor in buffers]
+    values = [tensor.detach().clone() for tensor in buffers]
     before = _generator_state(device)
     result = call()
-    if any(version is not None and tensor._version != version for tensor, version in zip(buffers, versions, strict=True)):
+    if any(not torch.allclose(tensor, value, rtol=0, atol=0, equal_nan=True) for tensor, value in zip(buffers, values, strict=True)):
         raise ValueError(
-            f"the comparison {name} changes a parameter or buffer in place, as batch normalisation does in training; a streamed comparison "
+            f"the comparison {name} changes a buffer in place, as batch normalisation does in training; a streamed comparison "
             f"is evaluated several times, so call .eval() on that module, or keep such layers in the encoder"
         )
     if not torch.equal(before, _generator_state(device)):

@@ -33,14 +33,14 @@ def encode(encoder: Encoder, samples: Collection, chunk_size: int | None, recomp
     """
     count = math.prod(samples.lead)
     flat = [leaf.reshape(count, *leaf.shape[leaf.dim() - n :]) for leaf, n in zip(samples.leaves, samples.sample_ndims, strict=True)]
-    step = count if chunk_size is None else chunk_size
     pieces: list[list[Tensor]] = []
     structure: Structure | None = None
-    for begin in range(0, count, step):
-        part = flat if step >= count else [leaf[begin : begin + step] for leaf in flat]
+    # Without chunks no size becomes a constant of torch.compile.
+    for begin in (0,) if chunk_size is None else range(0, count, chunk_size):
+        part = flat if chunk_size is None else [leaf[begin : begin + chunk_size] for leaf in flat]
         output = _call(encoder, unflatten(part, samples.structure), recompute)
         leaves, found = flatten(output, "the encoder's output")
-        _check_output(leaves, min(step, count - begin))
+        _check_output(leaves, count if chunk_size is None else min(chunk_size, count - begin))
         structure = structure or found
         if found != structure:
             raise ValueError(
@@ -96,6 +96,8 @@ def _unchanged(buffers: list[Tensor]) -> Iterator[None]:
 def snapshot(features: Collection, sources: list[Any]) -> Collection:
     """Features that do not change when a source (the samples, or a module with its state) is changed in place: those that share memory
     with one are copied."""
+    if torch.compiler.is_compiling():  # which does not know memory
+        return features.map(lambda leaf, _: leaf.clone())
     storages = set()
     for source in sources:
         tensors = (

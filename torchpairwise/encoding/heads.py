@@ -17,7 +17,17 @@ from torchpairwise.comparisons.collections import Collection
 from torchpairwise.comparisons.custom import CustomComparison
 from torchpairwise.expression import lazy
 
-__all__ = ["CollectionHead", "Head", "MetricHead", "PairHead", "StreamedHead", "as_head", "checked_head", "streamed_head"]
+__all__ = [
+    "CollectionHead",
+    "Head",
+    "MetricHead",
+    "PairHead",
+    "StreamedHead",
+    "as_head",
+    "checked_head",
+    "higher_is_better",
+    "streamed_head",
+]
 
 
 class Head(ABC):
@@ -169,6 +179,14 @@ def as_head(head: Any) -> Head:
     if isinstance(head, Head):
         return head
     return PairHead(head) if isinstance(head, CustomComparison) else CollectionHead(head)
+
+
+def higher_is_better(metric: Any) -> bool:
+    """Whether a larger score means nearer: True for similarities and kernels, False for distances and for functions, of which it is not
+    known. `metric` is what `tp.lazy` takes."""
+    head = getattr(metric, "head", metric)
+    name = head.metric if isinstance(head, MetricHead) else head
+    return isinstance(name, str) and metric_info(name).kind != "distance"
 
 
 def checked_head(metric: Any, head: Any, options: dict[str, Any]) -> Any:

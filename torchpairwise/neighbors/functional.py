@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from torchpairwise._registry import metric_info
+from torchpairwise.encoding import higher_is_better
 from torchpairwise.expression import lazy
 
 
@@ -54,6 +54,6 @@ def knn(
         tensor([1, 0, 1])
     """
     if largest is None:
-        largest = isinstance(metric, str) and metric_info(metric).kind != "distance"
+        largest = higher_is_better(metric)
     scores = lazy(X, Y, metric, chunk_size=chunk_size, backend=backend, **options)
     return scores.topk(k, largest=largest, exclude_self=Y is None)
