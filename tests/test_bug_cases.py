@@ -483,3 +483,21 @@ def test_bc_110_forked_workers_and_threads() -> None:
     for thread in threads:
         thread.join(timeout=60)
     assert results == [expected] * 4
+
+
+def test_bc_020_condensed_of_nothing() -> None:
+    distance = tp.make_pairwise(lambda x, y: (x - y).square().sum(-1), symmetric=True, zero_diagonal=True)
+    for n in (0, 1, 3):
+        X = randn(n, 3).requires_grad_()
+        condensed = distance(X, mode="condensed")
+        assert condensed.shape == (n * (n - 1) // 2,)
+        (gradient,) = torch.autograd.grad(condensed.sum(), X, allow_unused=True, materialize_grads=True)
+        assert gradient.shape == (n, 3) and (n > 1 or (gradient == 0).all())
+
+
+def test_bc_112_another_torch_is_refused() -> None:
+    from torchpairwise import _native
+
+    built = dict(tp.build_info())
+    with pytest.raises(ImportError, match=r"built against torch 0\.0\.1[\s\S]*pip install"):
+        _native.check_torch(dict(built, torch="0.0.1"), torch.__version__, None)
