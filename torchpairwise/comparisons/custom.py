@@ -332,7 +332,8 @@ def make_pairwise(
         first order. Backward evaluates tiles again, so the function must give the same scores each time: streamed, random numbers (dropout
         in training) and buffers that change are refused. Tiles are evaluated apart, so a score must depend on its own pair only.
         `CustomComparison.check` tries these and the declared facts on samples. Streamed scores are computed in float32 or float64, whatever
-        the autocast state; a call for dense scores keeps the caller's.
+        the autocast state; a call for dense scores keeps the caller's. torch.compile traces streamed comparisons of vectors as one graph;
+        arrays and trees break it.
 
     Example:
         >>> import torch, torchpairwise as tp
