@@ -48,7 +48,8 @@ class NeighborhoodComponentsAnalysis(ClassNamePrefixFeaturesOutMixin, Transforme
 
     Attributes:
         components_: A, an array [n_components, D].
-        n_iter_: iterations. random_state_, n_features_in_, feature_names_in_: as in scikit-learn.
+        n_iter_: iterations.
+        random_state_, n_features_in_, feature_names_in_: as in scikit-learn.
 
     Notes:
         Memory grows with N, where a stored matrix takes N^2. Computed in float64.

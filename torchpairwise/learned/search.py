@@ -42,7 +42,7 @@ def max_sim(
     y_mask: Tensor | None = None,  # [*batch, M, U]
     chunk_size: int | None = None,
 ) -> PairwiseExpression:
-    """Late interaction of queries and documents of tokens: ``s_ij = sum_t max_u x_it . y_ju``, as a lazy matrix.
+    """Late interaction of queries and documents of tokens: ``s_ij = sum_t max_u <x_it, y_ju>``, as a lazy matrix.
 
     Arguments:
         X: tokens of the queries [*batch, N, T, D].
