@@ -461,6 +461,7 @@ def test_bc_109_random_comparisons_do_not_replay_another_mask() -> None:
 
 
 def _in_child(queue: Any, X: Tensor) -> None:
+    torch.set_num_threads(1)  # as torch's loader workers do: OpenMP's threads do not survive a fork
     queue.put(tp.lazy(X, metric="rbf").logsumexp(-1).sum().item())
 
 
